@@ -1,0 +1,1 @@
+"""Noontide: a distributed job scheduler for Python shops that run Kafka."""
