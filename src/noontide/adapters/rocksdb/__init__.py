@@ -1,1 +1,1 @@
-""""""
+"""The index of a slot in RocksDB; the only package that imports rocksdict."""
