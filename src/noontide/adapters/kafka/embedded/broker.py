@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -160,12 +161,14 @@ class EmbeddedKafka:
             try:
                 for index in range(self.brokers):
                     self._launch(index)
-                return self._await_ready(set(range(self.brokers)), deadline_s)
+                self._await_ready(set(range(self.brokers)), deadline_s)
             except PortInUseError:
                 if self.port or attempt == _PORT_ATTEMPTS - 1:
                     raise
                 for index in list(self._processes):
                     self.kill(index)
+            else:
+                return
 
     def _choose_ports(self) -> None:
         remembered = self._ports or self._folder.remembered_ports()
@@ -206,7 +209,8 @@ class EmbeddedKafka:
             if not waiting:
                 return
             if time.monotonic() > deadline_s:
-                raise EmbeddedKafkaError(f"Kafka broker {min(waiting)} is not ready in time (log: {self.log_path(min(waiting))})")
+                late = min(waiting)
+                raise EmbeddedKafkaError(f"Kafka broker {late} is not ready in time (log: {self.log_path(late)})")
             time.sleep(_POLL_S)
 
 
@@ -224,10 +228,8 @@ def _ensure_file_descriptors() -> None:
     unlimited = resource.RLIM_INFINITY
     if soft != hard:
         wanted = hard if hard != unlimited else max(soft, 1 << 16)
-        try:
+        with suppress(OSError, ValueError):  # macOS has a further limit of its own, see launchctl
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):  # macOS has a further limit of its own, see launchctl
-            pass
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != unlimited and soft < FILE_DESCRIPTORS_MIN:
         raise EmbeddedKafkaError(

@@ -12,7 +12,7 @@ from typing import Final
 from noontide.adapters.kafka.embedded.broker import EmbeddedKafka
 from noontide.adapters.kafka.embedded.errors import EmbeddedKafkaError
 from noontide.adapters.kafka.embedded.jars import KAFKA_VERSION
-from noontide.adapters.kafka.embedded.ports import HOST, wanted_ports
+from noontide.adapters.kafka.embedded.ports import wanted_ports
 from noontide.adapters.kafka.embedded.readiness import await_bootstrap
 
 BOOTSTRAP_VARIABLE: Final = "NOONTIDE_KAFKA_BOOTSTRAP"
@@ -64,35 +64,31 @@ def _embedded(data_dir: Path | None, *, fast_start: bool) -> Iterator[str]:
 def _container() -> Iterator[str]:
     """Apache Kafka's own image; the port on the host is chosen first because Kafka has to advertise it."""
     try:
+        from docker.errors import DockerException
         from testcontainers.core.container import DockerContainer
     except ImportError as error:
         raise EmbeddedKafkaError("testcontainers is not installed: pip install 'noontide[testcontainers]'") from error
     port = wanted_ports(first=0, names=("kafka",), remembered={})["kafka"]
-    container = DockerContainer(IMAGE).with_bind_ports(_CONTAINER_PORT, port)
-    for name, value in _container_settings(port).items():
-        container = container.with_env(name, value)
     try:
-        with container:
-            bootstrap = f"{container.get_container_host_ip()}:{port}"
-            await_bootstrap(bootstrap, timeout_s=_CONTAINER_TIMEOUT_S)
-            yield bootstrap
-    except _docker_errors() as error:
+        container = DockerContainer(IMAGE).with_bind_ports(_CONTAINER_PORT, port)
+        host = container.get_container_host_ip()
+        container.with_envs(**_container_settings(f"{host}:{port}")).start()
+    except DockerException as error:
         raise EmbeddedKafkaError(f"cannot run {IMAGE} with Docker: {' '.join(str(error).split())[:200]}") from error
+    try:
+        await_bootstrap(f"{host}:{port}", timeout_s=_CONTAINER_TIMEOUT_S)
+        yield f"{host}:{port}"
+    finally:
+        container.stop()
 
 
-def _docker_errors() -> tuple[type[Exception], ...]:
-    from docker.errors import DockerException
-
-    return (DockerException,)
-
-
-def _container_settings(port: int) -> dict[str, str]:
+def _container_settings(address: str) -> dict[str, str]:
     """One node that is broker and controller, and as frugal as the embedded one."""
     return {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker,controller",
         "KAFKA_LISTENERS": f"PLAINTEXT://:{_CONTAINER_PORT},INTERNAL://:{_INTERNAL_PORT},CONTROLLER://:9093",
-        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{HOST}:{port},INTERNAL://localhost:{_INTERNAL_PORT}",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://{address},INTERNAL://localhost:{_INTERNAL_PORT}",
         "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
         "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
