@@ -70,12 +70,12 @@ class TestScan:
         assert [key for key, _ in index.scan(b"b", b"d", 10)] == [b"b", b"b\x00", b"c"]
         assert [key for key, _ in index.scan(b"a\xff", b"c\x00", 10)] == [b"b", b"b\x00", b"c"]
 
-    @pytest.mark.parametrize(("limit", "expected"), [(0, []), (1, [b"a"]), (2, [b"a", b"b"]), (3, [b"a", b"b"])])
+    @pytest.mark.parametrize("limit, expected", [(0, []), (1, [b"a"]), (2, [b"a", b"b"]), (3, [b"a", b"b"])])
     def test_limit(self, index: DueIndex, limit: int, expected: list[bytes]) -> None:
         _put(index, b"a", b"b")
         assert [key for key, _ in index.scan(b"a", b"z", limit)] == expected
 
-    @pytest.mark.parametrize(("start", "stop"), [(b"b", b"b"), (b"c", b"a"), (b"x", b"z")])
+    @pytest.mark.parametrize("start, stop", [(b"b", b"b"), (b"c", b"a"), (b"x", b"z")])
     def test_ranges_without_rows(self, index: DueIndex, start: bytes, stop: bytes) -> None:
         _put(index, b"a", b"b", b"c")
         assert index.scan(start, stop, 10) == []

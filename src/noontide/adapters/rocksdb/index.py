@@ -135,7 +135,7 @@ class RocksIndex:
     def checkpoint(self) -> None:
         """Flush the memtable and wait: what was written so far survives kill -9."""
         try:
-            self._db.flush(True)
+            self._db.flush(wait=True)
         except Exception as failure:
             raise self._failed("flush", failure) from failure
 

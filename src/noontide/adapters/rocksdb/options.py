@@ -39,7 +39,7 @@ class SharedMemory:
 
     def __init__(self, *, block_cache_bytes: int, write_buffers_bytes: int) -> None:
         self.block_cache = Cache(block_cache_bytes)
-        self.write_buffers = WriteBufferManager(write_buffers_bytes, False)
+        self.write_buffers = WriteBufferManager(write_buffers_bytes, allow_stall=False)
         self.memtable_bytes = max(write_buffers_bytes // _MEMTABLES_PER_BUDGET, _MEMTABLE_BYTES_MIN)
 
     @property
@@ -56,7 +56,7 @@ class SharedMemory:
 def database_options(shared: SharedMemory) -> Options:
     """Options of one database, drawing on the shared memory."""
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
+    options.create_if_missing(create_if_missing=True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_block_based_table_factory(_table_options(shared))
     options.set_write_buffer_manager(shared.write_buffers)
@@ -72,11 +72,11 @@ def database_options(shared: SharedMemory) -> Options:
 def _table_options(shared: SharedMemory) -> BlockBasedOptions:
     table = BlockBasedOptions()
     table.set_block_size(4 * KIB)
-    table.set_bloom_filter(10, False)
+    table.set_bloom_filter(10, block_based=False)
     table.set_format_version(5)
     table.set_block_cache(shared.block_cache)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_cache_index_and_filter_blocks(v=True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(v=True)
     return table
 
 
