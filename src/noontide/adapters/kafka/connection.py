@@ -31,6 +31,9 @@ _SETTINGS = frozenset(
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
+ConfluentSettings = dict[str, str | int | float | bool]
+
+
 class AiokafkaSettings(TypedDict):
     """Keyword arguments that every aiokafka client accepts."""
 
@@ -72,7 +75,7 @@ class KafkaConnection:
             sasl_plain_password=self.security.get("sasl.password"),
         )
 
-    def for_confluent(self, purpose: str) -> dict[str, str | int | bool]:
+    def for_confluent(self, purpose: str) -> ConfluentSettings:
         """Configuration for a librdkafka client whose id ends in `purpose`."""
         return {
             "bootstrap.servers": self.bootstrap,

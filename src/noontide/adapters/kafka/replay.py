@@ -1,0 +1,195 @@
+"""Bounded reading of committed records, for restoring.
+
+The end of a partition is an uncommitted high watermark, so the last records before it may be markers, aborted, or
+compacted away. librdkafka's "partition EOF" event carries the position behind all of these; a record's offset does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
+from noontide.adapters.kafka.messages import incoming
+from noontide.ports.record_log import Doubt, Incoming, TopicPartition
+
+log = logging.getLogger(__name__)
+
+CHUNK_MAX_RECORDS: Final = 2_000
+REQUEST_TIMEOUT_S: Final = 10.0
+# A partition that is silent for so long, twice, though its leader answers, ends in a hole left by compaction.
+HOLE_CHECK_S: Final = 2.0
+
+_Ends = dict[TopicPartition, int]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class KafkaReplay:
+    """`Replay` on confluent-kafka; every `read` uses a consumer of its own, in the caller's thread.
+
+    stall_timeout_ms: `read` raises Doubt when no partition moves for so long.
+    """
+
+    def __init__(self, connection: KafkaConnection, *, stall_timeout_ms: int = 30_000) -> None:
+        self._connection = connection
+        self._stall_timeout_ms = stall_timeout_ms
+        self._admin: AdminClient | None = None
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Replay.end_offsets`; one request per broker. Raises Doubt when one partition has no answer."""
+        return self._latest(partitions, ck.IsolationLevel.READ_UNCOMMITTED)
+
+    def read(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> Iterator[list[Incoming]]:
+        """See `Replay.read`; chunks of at most 2,000 records, in any order of partitions."""
+        remaining = {partition: ends[partition] for partition, at in positions.items() if at < ends[partition]}
+        if not remaining:
+            return
+        consumer = ck.Consumer(_settings(self._connection))
+        try:
+            consumer.assign([ck.TopicPartition(*partition, positions[partition]) for partition in remaining])
+            yield from self._chunks(_Reading(consumer, remaining, dict(positions)))
+        finally:
+            consumer.close()
+
+    def _chunks(self, reading: _Reading) -> Iterator[list[Incoming]]:
+        moved_at = quiet_since = time.monotonic()
+        while reading.remaining:
+            records, moved = reading.next_chunk()
+            now = time.monotonic()
+            if moved:
+                moved_at = quiet_since = now
+                reading.doubted_holes.clear()
+            elif now - moved_at > self._stall_timeout_ms / 1000:
+                raise Doubt(f"reading made no progress: {reading.describe()}", suspects=frozenset(reading.remaining))
+            elif now - quiet_since > HOLE_CHECK_S:
+                self._skip_holes(reading)
+                quiet_since = now
+            if records:
+                yield records
+
+    def _skip_holes(self, reading: _Reading) -> None:
+        """Give up on partitions that were silent twice although everything before their end is settled."""
+        try:
+            settled = self._latest(tuple(reading.remaining), ck.IsolationLevel.READ_COMMITTED)
+        except Doubt:
+            reading.doubted_holes.clear()
+            return
+        holes = {partition for partition, end in reading.remaining.items() if settled[partition] >= end}
+        for partition in holes & reading.doubted_holes:
+            log.warning("nothing is left between %s and the end of %s", reading.at[partition], partition)
+        reading.finish(holes & reading.doubted_holes)
+        reading.doubt(holes)
+
+    def _latest(self, partitions: Sequence[TopicPartition], isolation: ck.IsolationLevel) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        if self._admin is None:
+            self._admin = AdminClient(self._connection.for_confluent("replay-admin"))
+        wanted = {ck.TopicPartition(*partition): _LATEST for partition in partitions}
+        try:
+            answers = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
+            return {
+                TopicPartition(asked.topic, asked.partition): future.result(REQUEST_TIMEOUT_S + 1).offset
+                for asked, future in answers.items()
+            }
+        except (ck.KafkaException, TimeoutError) as error:
+            raise Doubt(f"the ends of partitions are unknown: {error}") from error
+
+
+class _Reading:
+    """A consumer and what it still has to reach."""
+
+    def __init__(self, consumer: ck.Consumer, remaining: _Ends, at: _Ends) -> None:
+        self.remaining = remaining
+        self.at = at
+        self.doubted_holes: set[TopicPartition] = set()
+        self._consumer = consumer
+
+    def next_chunk(self) -> tuple[list[Incoming], bool]:
+        """Records below the ends, and whether any position moved; waits at most 0.1 s."""
+        first = self._consumer.poll(0.1)
+        if first is None:
+            return [], False
+        messages = [first, *self._consumer.consume(CHUNK_MAX_RECORDS - 1, 0)]
+        records: list[Incoming] = []
+        done: set[TopicPartition] = set()
+        moved = False
+        for message in messages:
+            moved |= self._take(message, records, done)
+        self.finish(done)
+        return records, moved
+
+    def _take(self, message: ck.Message, records: list[Incoming], done: set[TopicPartition]) -> bool:
+        error = message.error()
+        if error is not None:
+            return self._note(message, error, done)
+        record = incoming(message)
+        partition = TopicPartition(record.topic, record.partition)
+        end = self.remaining.get(partition)
+        if end is None or record.offset < self.at[partition]:
+            return False
+        self.at[partition] = record.offset + 1
+        if record.offset < end:
+            records.append(record)
+        if record.offset + 1 >= end:
+            done.add(partition)
+        return True
+
+    def _note(self, message: ck.Message, error: ck.KafkaError, done: set[TopicPartition]) -> bool:
+        topic, number, offset = message.topic(), message.partition(), message.offset()
+        if error.code() != ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public name for it
+            if error.retriable() or topic is None or number is None:
+                return False
+            raise Doubt(f"reading failed: {error}", suspects=frozenset({TopicPartition(topic, number)}))
+        assert topic is not None
+        assert number is not None
+        assert offset is not None
+        partition = TopicPartition(topic, number)
+        moved = offset > self.at[partition]
+        self.at[partition] = max(offset, self.at[partition])
+        if partition in self.remaining and offset >= self.remaining[partition]:
+            done.add(partition)
+            return True
+        return moved
+
+    def finish(self, partitions: set[TopicPartition]) -> None:
+        """Stop fetching what was reached."""
+        if reached := [partition for partition in partitions if self.remaining.pop(partition, None) is not None]:
+            self._consumer.incremental_unassign([ck.TopicPartition(*partition) for partition in reached])
+
+    def doubt(self, partitions: set[TopicPartition]) -> None:
+        """Ask afresh for partitions whose silence may be a hole."""
+        self.doubted_holes = {partition for partition in partitions if partition in self.remaining}
+        for partition in self.doubted_holes:
+            self._consumer.seek(ck.TopicPartition(*partition, self.at[partition]))
+
+    def describe(self) -> str:
+        """The partitions that lag, with position and end, for an error message."""
+        return ", ".join(
+            f"{partition.topic}/{partition.partition} at {self.at[partition]} of {end}"
+            for partition, end in sorted(self.remaining.items())
+        )
+
+
+def _settings(connection: KafkaConnection) -> ConfluentSettings:
+    return {
+        **connection.for_confluent("replay"),
+        "group.id": f"{connection.client_id}-replay",  # required by the client; nothing is committed
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+        # The end of a partition is only reported by the fetch after the last records, which waits so long.
+        "fetch.wait.max.ms": 10,
+        "fetch.queue.backoff.ms": 5,
+        "queued.max.messages.kbytes": 32_768,
+    }
