@@ -20,7 +20,7 @@ JAVA_VECTORS = {
 }
 
 
-@pytest.mark.parametrize(("data", "signed"), JAVA_VECTORS.items())
+@pytest.mark.parametrize("data, signed", JAVA_VECTORS.items())
 def test_java_vectors(data: bytes, signed: int) -> None:
     assert murmur2(data) == signed & 0xFFFFFFFF
 

@@ -41,7 +41,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "parameters", "message"),
+    "topic, parameters, message",
     [
         ("job", {}, "no topic 'job'"),
         ("requests", {}, r"takes \(domain\), not \(\)"),
@@ -66,8 +66,10 @@ def test_short_names_are_the_inverse() -> None:
 def test_catalogue_knows_whose_template_a_name_fits() -> None:
     catalogue = load_catalogue()
     requests, runs = catalogue.match("requests.orders"), catalogue.match("runs.gpu_1")
-    assert requests is not None and requests.topic == "requests"
-    assert runs is not None and runs.topic == "runs"
+    assert requests is not None
+    assert requests.topic == "requests"
+    assert runs is not None
+    assert runs.topic == "runs"
     assert catalogue.match("requests") is None
     assert catalogue.match("requests.a.b") is None
     assert catalogue.match("jobs2") is None
@@ -84,13 +86,14 @@ def test_slots_are_blocks_that_cover_every_partition_once(layout: Layout) -> Non
     blocks = [layout.partitions_of(slot) for slot in range(layout.slots)]
     assert [partition for block in blocks for partition in block] == list(range(layout.partitions))
     sizes = {len(block) for block in blocks}
-    assert min(sizes) >= 1 and max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1
+    assert max(sizes) - min(sizes) <= 1
     assert all(layout.slot_of(partition) == slot for slot, block in enumerate(blocks) for partition in block)
 
 
 def test_default_blocks_are_eight_of_eight() -> None:
     layout = Layout()
-    assert layout.partitions_of(0) == range(0, 8)
+    assert layout.partitions_of(0) == range(8)
     assert layout.partitions_of(7) == range(56, 64)
     assert (layout.slot_of(7), layout.slot_of(8), layout.slot_of(63)) == (0, 1, 7)
 
@@ -108,7 +111,7 @@ def test_signals_partitions_are_one_per_pair(layout: Layout) -> None:
     assert list(layout.signals_partitions_of(layout.slots - 1)) == partitions[-layout.slots :]
 
 
-@pytest.mark.parametrize(("k", "expected"), [(1, [2]), (3, [2, 6, 10])])
+@pytest.mark.parametrize("k, expected", [(1, [2]), (3, [2, 6, 10])])
 def test_runs_partitions_stay_when_k_grows(k: int, expected: list[int]) -> None:
     layout = Layout(slots=4, runs_per_slot=k)
     assert list(layout.runs_partitions_of(2)) == expected
@@ -140,7 +143,7 @@ def test_layouts_refused(bad: dict[str, object]) -> None:
 
 
 def test_layout_limits() -> None:
-    assert Layout(partitions=1, slots=1).partitions_of(0) == range(0, 1)
+    assert Layout(partitions=1, slots=1).partitions_of(0) == range(1)
     assert Layout(slots=64).slot_of(63) == 63
 
 
@@ -162,11 +165,12 @@ def test_no_such_slot_or_partition(ask: Callable[[], object]) -> None:
 def test_a_minimal_file() -> None:
     file = parse_topic_file("things", minimal())
     assert (file.topic, file.template, file.parameters, file.partitions) == ("things", "things", (), "slots*k")
-    assert file.config[0].value == "delete" and file.tombstone is None
+    assert file.config[0].value == "delete"
+    assert file.tombstone is None
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"name": "other"}, "things.name"),
         ({"purpose": " "}, "things.purpose"),

@@ -20,7 +20,7 @@ FILES = list(load_catalogue())
 EXAMPLES = [(file, example) for file in FILES for example in file.examples]
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.topic)
 each_example = pytest.mark.parametrize(
-    ("file", "example"), EXAMPLES, ids=[f"{file.topic}: {example.about}" for file, example in EXAMPLES]
+    "file, example", EXAMPLES, ids=[f"{file.topic}: {example.about}" for file, example in EXAMPLES]
 )
 
 
@@ -36,7 +36,7 @@ def properties(schema: object, path: str = "") -> Iterator[tuple[str, dict[str, 
     if isinstance(schema, dict):
         for name, item in schema.items():
             if name == "properties":
-                yield from ((f"{path}/{field}", cast(dict[str, object], body)) for field, body in item.items())
+                yield from ((f"{path}/{field}", cast("dict[str, object]", body)) for field, body in item.items())
             if name not in ("const", "enum", "required"):
                 yield from properties(item, f"{path}/{name}")
 
@@ -57,7 +57,7 @@ def test_names_are_unique_and_no_name_fits_two_templates() -> None:
 
 @each_file
 def test_schema_is_a_schema(file: TopicFile) -> None:
-    Draft202012Validator.check_schema(cast(dict[str, object], file.value))
+    Draft202012Validator.check_schema(cast("dict[str, object]", file.value))
     assert file.value["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
@@ -71,7 +71,8 @@ def test_every_field_has_a_description_and_a_since(file: TopicFile) -> None:
 @each_file
 def test_every_setting_has_a_reason_in_a_sentence(file: TopicFile) -> None:
     for setting in file.config:
-        assert len(setting.why) > 10 and setting.why.endswith("."), f"{file.topic} {setting.name}"
+        assert setting.why.endswith("."), f"{file.topic} {setting.name}"
+        assert len(setting.why) > 10, f"{file.topic} {setting.name}"
 
 
 @each_file
@@ -87,7 +88,8 @@ def test_settings_that_no_topic_may_lack(file: TopicFile) -> None:
 def test_cleanup_is_what_the_architecture_says(file: TopicFile) -> None:
     config = settings(file)
     if file.topic in COMPACTED:
-        assert config["cleanup.policy"] == "compact" and "retention.ms" not in config
+        assert config["cleanup.policy"] == "compact"
+        assert "retention.ms" not in config
         needed = {"min.cleanable.dirty.ratio", "segment.bytes", "delete.retention.ms", "min.compaction.lag.ms"}
         assert needed <= config.keys()
         assert file.tombstone
@@ -97,7 +99,7 @@ def test_cleanup_is_what_the_architecture_says(file: TopicFile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "hours"),
+    "topic, hours",
     [
         ("requests", 7 * 24),
         ("signals", 7 * 24),
@@ -121,8 +123,8 @@ def test_examples_are_valid(file: TopicFile, example: Example) -> None:
     if example.value is None and file.tombstone:
         return
     schema = file.schema_for(key=example.key, kind=example.headers.get("kind"))
-    Draft202012Validator(cast(dict[str, object], schema)).validate(example.value)
-    Draft202012Validator(cast(dict[str, object], file.value)).validate(example.value)
+    Draft202012Validator(cast("dict[str, object]", schema)).validate(example.value)
+    Draft202012Validator(cast("dict[str, object]", file.value)).validate(example.value)
 
 
 @each_example
@@ -131,7 +133,7 @@ def test_examples_use_declared_headers_and_fields(file: TopicFile, example: Exam
     for header in example.headers:
         assert any(header == name or (name.endswith("*") and header.startswith(name[:-1])) for name in patterns), header
     if isinstance(example.value, dict) and "properties" in (schema := file.value):
-        assert example.value.keys() <= cast(dict[str, object], schema["properties"]).keys()
+        assert example.value.keys() <= cast("dict[str, object]", schema["properties"]).keys()
 
 
 @each_file
@@ -149,12 +151,12 @@ def test_schemas_refuse_what_is_wrong(file: TopicFile) -> None:
         return
     wrongs: list[object] = [7, "text", []]
     assert [
-        wrong for wrong in wrongs if Draft202012Validator(cast(dict[str, object], file.value)).is_valid(wrong)
+        wrong for wrong in wrongs if Draft202012Validator(cast("dict[str, object]", file.value)).is_valid(wrong)
     ] == []
 
 
 @pytest.mark.parametrize(
-    ("topic", "key", "kind", "wrong"),
+    "topic, key, kind, wrong",
     [
         ("state", "cursor/a", None, {"verdict": "accepted", "at": 1}),
         ("state", "__pos/3", None, {"due": None, "start": None, "n": 0, "gen": 1, "state": "active"}),
@@ -166,4 +168,4 @@ def test_schemas_refuse_what_is_wrong(file: TopicFile) -> None:
 )
 def test_schema_follows_key_and_kind(topic: str, key: str, kind: str | None, wrong: object) -> None:
     schema = load_catalogue()[topic].schema_for(key=key, kind=kind)
-    assert not Draft202012Validator(cast(dict[str, object], schema)).is_valid(wrong)
+    assert not Draft202012Validator(cast("dict[str, object]", schema)).is_valid(wrong)

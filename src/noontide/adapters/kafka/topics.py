@@ -1,0 +1,261 @@
+"""Compare the topic files to a cluster, create what is missing, and keep `config/meta`.
+
+Uses confluent-kafka's AdminClient: it has IncrementalAlterConfigs, while the AlterConfigs of aiokafka's admin client
+resets every setting it is not told about, those of operators included. Everything here blocks, bounded; coroutines
+call it through `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from time import monotonic
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicMetadata,
+)
+
+from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.adapters.kafka.topic_plan import (
+    Found,
+    FoundTopic,
+    LayoutMismatch,
+    Meta,
+    Plan,
+    compare,
+    effective_config,
+    layout_problems,
+    wanted_topics,
+)
+from noontide.core.errors import NoontideError
+from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
+
+TIMEOUT_S = 30.0
+_LEADER_POLL_S = 0.02
+META_KEY = b"meta"
+
+
+class ClusterError(NoontideError):
+    """The cluster could not be asked, or refused something; the message says what."""
+
+
+def plan_topics(
+    cluster: str | KafkaConnection,
+    layout: Layout,
+    *,
+    domains: Iterable[str] = DEFAULT_DOMAINS,
+    lanes: Iterable[str] = DEFAULT_LANES,
+    replication: int | None = None,
+) -> Plan:
+    """What `apply_plan` would do; changes nothing. Raises ClusterError."""
+    wanted = wanted_topics(layout, domains=domains, lanes=lanes)
+    with _Session(cluster, layout) as session:
+        return compare(layout, wanted, found=session.found(with_config=True), replication=replication)
+
+
+def apply_plan(cluster: str | KafkaConnection, layout: Layout, *, plan: Plan) -> None:
+    """Create the missing topics, change the settings, write `config/meta` if there is none.
+
+    Raises LayoutMismatch, having changed nothing, when the plan has problems; ClusterError otherwise.
+    """
+    if plan.problems:
+        raise LayoutMismatch(plan.problems)
+    with _Session(cluster, layout) as session:
+        session.create(plan)
+        session.change(plan)
+        if plan.write_meta:
+            session.write_meta(plan.meta)
+
+
+def ensure_topics(
+    cluster: str | KafkaConnection,
+    layout: Layout,
+    *,
+    domains: Iterable[str] = DEFAULT_DOMAINS,
+    lanes: Iterable[str] = DEFAULT_LANES,
+    replication: int | None = None,
+) -> tuple[str, ...]:
+    """Create what is missing, in one call, and return the names; settings of existing topics are left as they are.
+
+    When it returns every partition has a leader. Raises LayoutMismatch as `apply_plan` does, and ClusterError.
+    """
+    wanted = wanted_topics(layout, domains=domains, lanes=lanes)
+    with _Session(cluster, layout) as session:
+        plan = compare(layout, wanted, found=session.found(with_config=False), replication=replication)
+        if plan.problems:
+            raise LayoutMismatch(plan.problems)
+        session.create(plan)
+        if plan.write_meta:
+            session.write_meta(plan.meta)
+        return tuple(topic.name for topic in plan.missing)
+
+
+def read_meta(cluster: str | KafkaConnection, layout: Layout) -> Meta | None:
+    """What `config/meta` says; None when it has not been written. Only the prefix of `layout` matters."""
+    with _Session(cluster, layout) as session:
+        return session.found(with_config=False).meta
+
+
+def check_layout(cluster: str | KafkaConnection, layout: Layout) -> None:
+    """Raise LayoutMismatch unless topics, `config/meta` and this layout agree; what every process does at its start."""
+    with _Session(cluster, layout) as session:
+        if problems := layout_problems(layout, session.found(with_config=False)):
+            raise LayoutMismatch(problems)
+
+
+class _Session:
+    """One admin client for one layout; turns the client's errors into ClusterError."""
+
+    def __init__(self, cluster: str | KafkaConnection, layout: Layout) -> None:
+        self._connection = KafkaConnection(cluster) if isinstance(cluster, str) else cluster
+        self._layout = layout
+
+    def __enter__(self) -> _Session:
+        self._admin = AdminClient(dict(self._connection.for_confluent("topics")))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KafkaException):
+            raise ClusterError(f"{self._connection.bootstrap}: {_text(error)}") from error
+
+    def found(self, *, with_config: bool) -> Found:
+        """What the cluster has under the prefix."""
+        metadata = self._metadata()
+        named = {name: topic for name, topic in metadata.topics.items() if name.startswith(self._layout.prefix)}
+        configs = self._configs(named) if with_config else {}
+        topics = {name: _found_topic(topic, configs.get(name, {})) for name, topic in named.items()}
+        config = self._layout.name("config")
+        meta = self._read_meta(config) if config in topics else None
+        return Found(brokers=len(metadata.brokers), topics=topics, meta=meta)
+
+    def create(self, plan: Plan) -> None:
+        """Create all missing topics with one request and wait until each partition has a leader."""
+        new = [
+            NewTopic(
+                topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=plan.replication,
+                config=effective_config(topic.file, replication=plan.replication),
+            )
+            for topic in plan.missing
+        ]
+        if new:
+            answers = self._admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+            _await_all(answers.values())
+            self._await_leaders({topic.name: topic.partitions for topic in plan.missing})
+
+    def change(self, plan: Plan) -> None:
+        """Set the settings that differ, and only them, with one request."""
+        by_topic: dict[str, list[ConfigEntry]] = {}
+        for change in plan.changes:
+            entry = ConfigEntry(change.setting, change.new, incremental_operation=AlterConfigOpType.SET)
+            by_topic.setdefault(change.topic, []).append(entry)
+        resources = [
+            ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries) for name, entries in by_topic.items()
+        ]
+        if resources:
+            _await_all(self._admin.incremental_alter_configs(resources, request_timeout=TIMEOUT_S).values())
+
+    def write_meta(self, meta: Meta) -> None:
+        """Append `config/meta`, acknowledged by all in-sync replicas."""
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        value = orjson.dumps({"partitions": meta.partitions, "slots": meta.slots, "version": meta.version})
+        producer = Producer({**self._connection.for_confluent("topics"), "acks": "all", "enable.idempotence": True})
+        producer.produce(self._layout.name("config"), value, META_KEY, partition=0, on_delivery=delivered)
+        if producer.flush(TIMEOUT_S) or failures:
+            raise ClusterError(f"config/meta was not written: {failures[0].str() if failures else 'no answer'}")
+
+    def _metadata(self) -> ClusterMetadata:
+        return self._admin.list_topics(timeout=TIMEOUT_S)
+
+    def _configs(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        answers: Mapping[ConfigResource, Future[Mapping[str, ConfigEntry]]]
+        answers = self._admin.describe_configs(resources, request_timeout=TIMEOUT_S)
+        return {
+            resource.name: {name: str(entry.value) for name, entry in answer.result(TIMEOUT_S).items()}
+            for resource, answer in answers.items()
+        }
+
+    def _await_leaders(self, partitions: Mapping[str, int]) -> None:
+        deadline = monotonic() + TIMEOUT_S
+        while missing := [name for name, count in partitions.items() if not self._has_leaders(name, count)]:
+            if monotonic() > deadline:
+                raise ClusterError(f"no leaders after {TIMEOUT_S:.0f} s for {', '.join(missing)}")
+            self._admin.poll(_LEADER_POLL_S)
+
+    def _has_leaders(self, name: str, count: int) -> bool:
+        topic = self._metadata().topics.get(name)
+        return topic is not None and _leaders(topic) == count
+
+    def _read_meta(self, topic: str) -> Meta | None:
+        """The last `meta` record of `config`, read to the end as of now."""
+        settings: dict[str, str | int | bool] = {"group.id": "unused", "enable.auto.commit": False}
+        ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        with Consumer({**self._connection.for_confluent("topics"), **settings, **ends}) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            return _last_meta(consumer)
+
+
+def _last_meta(consumer: Consumer) -> Meta | None:
+    value: bytes | None = None
+    deadline = monotonic() + TIMEOUT_S
+    while monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if (error := message.error()) is None:
+            value = message.value() if message.key() == META_KEY else value
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public constant has an underscore
+            return None if value is None else _parsed_meta(value)
+        elif not error.retriable():
+            raise KafkaException(error)
+    raise ClusterError(f"the end of config was not reached within {TIMEOUT_S:.0f} s")
+
+
+def _parsed_meta(value: bytes) -> Meta:
+    try:
+        fields = orjson.loads(value)
+        return Meta(partitions=int(fields["partitions"]), slots=int(fields["slots"]), version=int(fields["version"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LayoutMismatch((f"config/meta cannot be read: {value[:200]!r}",)) from error
+
+
+def _found_topic(topic: TopicMetadata, config: Mapping[str, str]) -> FoundTopic:
+    replication = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    return FoundTopic(partitions=len(topic.partitions), replication=replication, config=config)
+
+
+def _leaders(topic: TopicMetadata) -> int:
+    return sum(partition.leader >= 0 for partition in topic.partitions.values())
+
+
+def _await_all(answers: Iterable[Future[None]]) -> None:
+    """Wait for every answer; a topic that somebody else has just created is as good as ours."""
+    for answer in answers:
+        try:
+            answer.result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _text(error: KafkaException) -> str:
+    first = error.args[0]
+    return str(first.str() if isinstance(first, KafkaError) else first)
