@@ -1,0 +1,62 @@
+"""Where the runs of a job go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BearerAuth:
+    """`Authorization: Bearer <value of the secret>`. Secrets are names; their values never pass through a topic."""
+
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasicAuth:
+    """`Authorization: Basic ...` with the user's name in clear and the password by its secret's name."""
+
+    username: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderAuth:
+    """A header of the target's own choice that carries the value of the secret."""
+
+    header: str
+    secret: str
+
+
+Auth = BearerAuth | BasicAuth | HeaderAuth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTarget:
+    """A request per run. The shape is checked at definition, the resolved address at delivery.
+
+    headers: sent as they are, after the ones the scheduler sets; names are unique whatever their case.
+    """
+
+    url: str
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+    auth: Auth | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTarget:
+    """A record per run. key: the record's key; None = the job id."""
+
+    name: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerTarget:
+    """A Python function that workers have registered under this name."""
+
+    name: str
+
+
+Target = HttpTarget | TopicTarget | HandlerTarget
