@@ -19,6 +19,7 @@ LAST_YEAR = 9999
 SEARCH_YEARS = 400
 """The Gregorian calendar repeats after this many years: what has not matched by then never does."""
 FIRST_DAY = 1 - UNIX_DAY
+LAST_DAY = 2_932_896  # 9999-12-31
 _LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SATURDAY, _SUNDAY = 6, 0
 
@@ -97,10 +98,9 @@ class DayTable:
         """The first matching day not before `day`; None when the next 400 years have none."""
         start, end, days = self._open
         if not start <= day < end:
-            if day < FIRST_DAY:
-                day = FIRST_DAY
-            elif day > 2_932_896:  # 9999-12-31
+            if day > LAST_DAY:
                 return None
+            day = max(day, FIRST_DAY)
             start, end, days = self._open = self._year(date.fromordinal(day + UNIX_DAY).year)
         at = bisect_left(days, day - start)
         if at < len(days):

@@ -46,14 +46,18 @@ def parse_dst(value: object, pointer: str) -> DstRule:
         return DEFAULT_DST
     if not isinstance(value, dict):
         raise InvalidDefinition.of(pointer, 'must be an object such as {"gap": "next_valid", "repeat": "first"}')
-    problems = [Problem(f"{pointer}/{name}", "unknown; only gap and repeat are known here")
-                for name in value if name not in ("gap", "repeat")]  # fmt: skip
+    problems = [
+        Problem(f"{pointer}/{name}", "unknown; only gap and repeat are known here")
+        for name in value
+        if name not in ("gap", "repeat")
+    ]
     for name, allowed in (("gap", get_args(Gap)), ("repeat", get_args(Repeat))):
         if name in value and value[name] not in allowed:
             problems.append(Problem(f"{pointer}/{name}", f"must be one of {', '.join(allowed)}"))
     if problems:
         raise InvalidDefinition(tuple(problems))
-    return DstRule(gap=cast(Gap, value.get("gap", "next_valid")), repeat=cast(Repeat, value.get("repeat", "first")))
+    gap, repeat = value.get("gap", "next_valid"), value.get("repeat", "first")
+    return DstRule(gap=cast("Gap", gap), repeat=cast("Repeat", repeat))
 
 
 def resolve_local(zone: Zone, local_ms: int, rule: DstRule) -> int | None:
@@ -92,7 +96,10 @@ def _after_gap(segment: Segment, local_ms: int, gap: Gap) -> int | None:
 
 
 class _Plan(NamedTuple):
-    """One segment as a job sees it: local times count within [lo_ms, hi_ms), and `moved_ms` besides."""
+    """One segment as a job sees it.
+
+    Named local times count within [lo_ms, hi_ms), `moved_ms` besides; from settled_ms on nothing is moved.
+    """
 
     start_ms: int
     end_ms: int
@@ -100,6 +107,10 @@ class _Plan(NamedTuple):
     hi_ms: int
     offset_ms: int
     moved_ms: tuple[int, ...]
+    settled_ms: int
+
+
+_NO_PLAN = _Plan(0, 0, 0, 0, 0, (), 0)
 
 
 class Moved(NamedTuple):
@@ -116,13 +127,16 @@ class Walk:
     ask about one instant cost a comparison. Safe to share: each field is replaced whole.
     """
 
-    __slots__ = ("_fields", "_last", "_plan", "_rule", "_zone")
+    __slots__ = ("_days", "_fields", "_first_s", "_last", "_last_s", "_plan", "_rule", "_times", "_zone")
 
     def __init__(self, fields: CronFields, *, zone: Zone, rule: DstRule) -> None:
         self._fields = fields
+        self._times = fields.times
+        self._days = fields.days
+        self._first_s, self._last_s = fields.times[0], fields.times[-1]
         self._zone = zone
         self._rule = rule
-        self._plan = _Plan(0, 0, 0, 0, 0, ())
+        self._plan = _NO_PLAN
         self._last: tuple[int | None, int | None] = (None, None)
 
     def next_after(self, after_ms: int) -> int | None:
@@ -130,6 +144,13 @@ class Walk:
         asked_ms, answer_ms = self._last
         if asked_ms == after_ms:
             return answer_ms
+        _, _, _, hi_ms, offset_ms, _, settled_ms = self._plan
+        if settled_ms <= after_ms < hi_ms:
+            local_ms = self._local_after(after_ms + offset_ms)
+            if local_ms is not None and local_ms - offset_ms < hi_ms:
+                answer_ms = local_ms - offset_ms if local_ms - offset_ms <= LAST_MS else None
+                self._last = (after_ms, answer_ms)
+                return answer_ms
         answer_ms = self._search(after_ms)
         self._last = (after_ms, answer_ms)
         return answer_ms
@@ -169,30 +190,25 @@ class Walk:
     def _local_after(self, local_ms: int) -> int | None:
         """The first local time named by the expression after `local_ms`, whether or not it exists."""
         day, second = divmod(local_ms // 1000, 86_400)
-        times, days = self._fields.times, self._fields.days
-        found = days.first_on_or_after(day)
-        if found == day:
-            at = bisect_right(times, second)
-            if at < len(times):
-                return (day * 86_400 + times[at]) * 1000
-            found = days.first_on_or_after(day + 1)
-        return None if found is None else (found * 86_400 + times[0]) * 1000
+        if second >= self._last_s:
+            found = self._days.first_on_or_after(day + 1)
+        else:
+            found = self._days.first_on_or_after(day)
+            if found == day and second >= self._first_s:
+                return (day * 86_400 + self._times[bisect_right(self._times, second)]) * 1000
+        return None if found is None else (found * 86_400 + self._first_s) * 1000
 
     def _plan_at(self, instant_ms: int) -> _Plan:
         segment = self._zone.segment_at(instant_ms)
         start_ms, end_ms, offset_ms, before_ms, after_ms = segment
         if not self._fields.fixed_time:
-            return _Plan(start_ms, end_ms, start_ms, end_ms, offset_ms, ())
+            return _Plan(start_ms, end_ms, start_ms, end_ms, offset_ms, (), start_ms)
         first_pass_only = before_ms > offset_ms and self._rule.repeat == "first"
         second_pass_only = after_ms < offset_ms and self._rule.repeat == "second"
-        return _Plan(
-            start_ms,
-            end_ms,
-            start_ms + before_ms - offset_ms if first_pass_only else start_ms,
-            end_ms - offset_ms + after_ms if second_pass_only else end_ms,
-            offset_ms,
-            tuple(self._moved(segment)) if before_ms < offset_ms else (),
-        )
+        lo_ms = start_ms + before_ms - offset_ms if first_pass_only else start_ms
+        hi_ms = end_ms - offset_ms + after_ms if second_pass_only else end_ms
+        moved_ms = tuple(self._moved(segment)) if before_ms < offset_ms else ()
+        return _Plan(start_ms, end_ms, lo_ms, hi_ms, offset_ms, moved_ms, max((lo_ms, *moved_ms[-1:])))
 
     def _moved(self, segment: Segment) -> Iterator[int]:
         """Where the named times of the gap before a segment run instead, ascending."""

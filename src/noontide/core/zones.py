@@ -44,13 +44,14 @@ class Segment(NamedTuple):
 class Zone:
     """One IANA zone: offsets by instant. Immutable to its users; keeps small caches."""
 
-    __slots__ = ("_first_ms", "_has_rule", "_info", "_merged", "_offsets_ms", "_times_ms", "name")
+    __slots__ = ("_first_ms", "_has_rule", "_info", "_merged", "_offsets_ms", "_ruled", "_times_ms", "name")
 
     def __init__(self, name: str, data: bytes) -> None:
         self.name = name
         self._info = ZoneInfo.from_file(BytesIO(data), key=name)
         self._first_ms, self._times_ms, self._offsets_ms, self._has_rule = _read_tzif(data)
         self._merged: dict[int, tuple[list[int], list[int]]] = {}
+        self._ruled: dict[int, list[tuple[int, int]]] = {}
 
     def __repr__(self) -> str:
         return f"Zone({self.name!r})"
@@ -103,7 +104,13 @@ class Zone:
         return self._times_ms + [time for time, _ in ruled], self._offsets_ms + [offset for _, offset in ruled]
 
     def _rule_transitions(self, year: int) -> list[tuple[int, int]]:
-        """(instant, offset from then on) of each change in a year, found by halving."""
+        """(instant, offset from then on) of each change in a year."""
+        found = self._ruled.get(year)
+        if found is None:
+            found = self._ruled[year] = self._searched_transitions(year)
+        return found
+
+    def _searched_transitions(self, year: int) -> list[tuple[int, int]]:
         start_s = int((datetime(year, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
         end_s = int((datetime(year + 1, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())
         found: list[tuple[int, int]] = []
