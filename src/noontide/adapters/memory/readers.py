@@ -1,0 +1,125 @@
+"""Reading from the log in memory: the feed of committed records, and replay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from noontide.adapters.memory.log import MemoryLog
+from noontide.ports.record_log import Doubt, Incoming, Sink, TopicPartition
+
+CHUNK_MAX_RECORDS = 500
+
+
+@dataclass(slots=True)
+class _Subscription:
+    sink: Sink
+    position: int
+    paused: bool = False
+
+
+class MemoryFeed:
+    """`Feed` on a `MemoryLog`.
+
+    loop: deliver with `call_soon` after every change; without one nothing is delivered until `pump` is called, so that
+    a simulation decides when.
+    """
+
+    def __init__(self, log: MemoryLog, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._log = log
+        self._loop = loop
+        self._subscriptions: dict[TopicPartition, _Subscription] = {}
+        self._scheduled = False
+        self._unsubscribe = log.subscribe(self._schedule)
+
+    def attach(self, sink: Sink, positions: Mapping[TopicPartition, int]) -> None:
+        """See `Feed.attach`."""
+        taken = self._subscriptions.keys() & positions.keys()
+        assert not taken, f"already attached: {sorted(taken)}"
+        self._subscriptions.update({at: _Subscription(sink, offset) for at, offset in positions.items()})
+        self._schedule()
+
+    def detach(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.detach`; partitions that are not attached are ignored."""
+        for partition in partitions:
+            self._subscriptions.pop(partition, None)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.pause`."""
+        self._set_paused(partitions, paused=True)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.resume`."""
+        self._set_paused(partitions, paused=False)
+        self._schedule()
+
+    async def close(self) -> None:
+        """Detach everything."""
+        self._subscriptions.clear()
+        self._unsubscribe()
+
+    def pump(self, *, max_records: int = CHUNK_MAX_RECORDS) -> int:
+        """Deliver up to `max_records` of each partition, one call per sink; returns how many there were."""
+        by_sink: dict[Sink, list[TopicPartition]] = {}
+        for partition, subscription in sorted(self._subscriptions.items(), key=lambda item: item[0]):
+            by_sink.setdefault(subscription.sink, []).append(partition)
+        return sum(self._deliver(sink, partitions, max_records) for sink, partitions in by_sink.items())
+
+    def _deliver(self, sink: Sink, partitions: Sequence[TopicPartition], max_records: int) -> int:
+        records = [record for partition in partitions for record in self._take(partition, max_records)]
+        if records:
+            sink(records)
+        return len(records)
+
+    def _take(self, partition: TopicPartition, max_records: int) -> list[Incoming]:
+        subscription = self._subscriptions.get(partition)  # gone when a sink before this one detached it
+        if subscription is None or subscription.paused or self._log.partitions(partition.topic) is None:
+            return []
+        records, subscription.position = self._log.read(partition, subscription.position, max_records=max_records)
+        return records
+
+    def _set_paused(self, partitions: Sequence[TopicPartition], *, paused: bool) -> None:
+        for partition in partitions:
+            if partition in self._subscriptions:
+                self._subscriptions[partition].paused = paused
+
+    def _schedule(self) -> None:
+        if self._loop is not None and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self.pump():
+            self._schedule()
+
+
+class MemoryReplay:
+    """`Replay` on a `MemoryLog`; an end behind an open transaction is never reached, which is a doubt at once."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Replay.end_offsets`."""
+        unknown = frozenset(each for each in partitions if each.partition >= (self._log.partitions(each.topic) or 0))
+        if unknown or self._log.faults.silent:
+            raise Doubt("the ends of partitions are unknown", suspects=unknown)
+        return {partition: self._log.end_offset(partition) for partition in partitions}
+
+    def read(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> Iterator[list[Incoming]]:
+        """See `Replay.read`."""
+        for partition, position in positions.items():
+            yield from self._read_partition(partition, position, ends[partition])
+
+    def _read_partition(self, partition: TopicPartition, position: int, end: int) -> Iterator[list[Incoming]]:
+        while position < end:
+            records, moved_to = self._log.read(partition, position, max_records=CHUNK_MAX_RECORDS)
+            if chunk := [record for record in records if record.offset < end]:
+                yield chunk
+            if moved_to == position:
+                raise Doubt(f"reading made no progress at {position} of {end}", suspects=frozenset({partition}))
+            position = moved_to

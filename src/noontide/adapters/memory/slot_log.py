@@ -1,0 +1,77 @@
+"""The transactional writer of one slot on the log in memory."""
+
+from __future__ import annotations
+
+from noontide.adapters.memory.faults import CommitFault
+from noontide.adapters.memory.log import MemoryLog, Refused, Session
+from noontide.ports.clock import BrokerTimeSource
+from noontide.ports.record_log import Doubt, Outputs, Receipt, TopicPartition
+
+
+class MemorySlotLog:
+    """`SlotLog` on a `MemoryLog`; nothing in it waits, so time limits are never reached."""
+
+    def __init__(self, log: MemoryLog, *, transactional_id: str, time_source: BrokerTimeSource | None = None) -> None:
+        self._log = log
+        self._transactional_id = transactional_id
+        self._time_source = time_source
+        self._session: Session | None = None
+
+    async def open(self) -> None:
+        """See `SlotLog.open`."""
+        self._session = None
+        if self._log.faults.silent:
+            raise Doubt("the log does not answer")
+        self._session = self._log.open_session(self._transactional_id)
+
+    async def commit(self, outputs: Outputs, *, timeout_ms: int) -> dict[TopicPartition, Receipt]:
+        """See `SlotLog.commit`; an empty commit is a mistake of the caller."""
+        assert timeout_ms > 0
+        assert any(outputs.values()), "an empty transaction succeeds even when fenced: do not commit nothing"
+        session, self._session = self._session, None
+        if session is None:
+            raise Doubt("the slot's writer is not open")
+        if self._log.faults.silent:
+            raise Doubt("the log does not answer")
+        receipts = self._transact(session, outputs)
+        self._session = session
+        return receipts
+
+    async def close(self) -> None:
+        """See `SlotLog.close`."""
+        self._session = None
+
+    def _transact(self, session: Session, outputs: Outputs) -> dict[TopicPartition, Receipt]:
+        sent_boot_ms = self._boot_ms()
+        receipts = self._write(session, outputs)
+        fault = self._log.faults.take_commit_fault(self._transactional_id)
+        if fault is not CommitFault.NO_EFFECT:
+            self._log.commit(session)
+        if fault is not None:
+            raise Doubt(fault.value)
+        if self._time_source is not None:
+            self._time_source.observe(
+                appended_ms=max(receipt.appended_ms for receipt in receipts.values()),
+                sent_boot_ms=sent_boot_ms,
+                acknowledged_boot_ms=self._boot_ms(),
+            )
+        return receipts
+
+    def _write(self, session: Session, outputs: Outputs) -> dict[TopicPartition, Receipt]:
+        """Append everything that is not refused; one refusal aborts the rest, which then has burnt offsets."""
+        receipts: dict[TopicPartition, Receipt] = {}
+        refusals: dict[TopicPartition, str] = {}
+        for partition, records in outputs.items():
+            if not records:
+                continue
+            try:
+                receipts[partition] = self._log.append(partition, records, session=session)
+            except Refused as refused:
+                refusals[partition] = refused.reason
+        if refusals:
+            self._log.abort(session)
+            raise Doubt(f"records were refused: {next(iter(refusals.values()))}", suspects=frozenset(refusals))
+        return receipts
+
+    def _boot_ms(self) -> float:
+        return 0.0 if self._time_source is None else self._time_source.boot_ms()
