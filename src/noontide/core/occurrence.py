@@ -13,10 +13,10 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from noontide.core.calendar import Calendar
-from noontide.core.dst import DEFAULT_DST, resolve_local
+from noontide.core.dst import DEFAULT_DST, LAST_MS, resolve_local
 from noontide.core.durations import MINUTE_MS, format_duration, parse_duration
 from noontide.core.errors import InvalidDefinition
-from noontide.core.instants import format_instant
+from noontide.core.instants import FIRST_MS, format_instant
 from noontide.core.schedule import AfterCompletion, CronSchedule, OneOff, Schedule, UnionSchedule
 from noontide.core.zones import DAY_MS, Zone, load_zone
 
@@ -255,6 +255,8 @@ def _times_text(local_times_ms: list[int]) -> str:
 def _local_text(zone: Zone, instant_ms: int) -> str:
     """RFC 3339 with the zone's offset; seconds of an offset are left out, as in the format."""
     offset_ms = zone.offset_ms_at(instant_ms)
+    if not FIRST_MS <= instant_ms + offset_ms <= LAST_MS:
+        offset_ms = 0  # the calendar has no such local date: shown in UTC
     minutes = abs(offset_ms) // MINUTE_MS
     wall = format_instant(instant_ms + offset_ms)
     sign = "-" if offset_ms < 0 else "+"
