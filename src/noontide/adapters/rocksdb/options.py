@@ -6,6 +6,7 @@ Figures in the comments were measured on two cores with rows of 100 B and 1 KB.
 from __future__ import annotations
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -75,6 +76,12 @@ def _table_options(shared: SharedMemory) -> BlockBasedOptions:
     table.set_bloom_filter(10, block_based=False)
     table.set_format_version(5)
     table.set_block_cache(shared.block_cache)
+    # Index and filter in parts: whole ones of large files are bigger than a shard of the cache, never stay in it and
+    # are read again by every call (a scan of one row took 120 us instead of 12).
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(size=True)
+    table.set_metadata_block_size(4 * KIB)
+    table.set_pin_top_level_index_and_filter(v=True)
     table.set_cache_index_and_filter_blocks(v=True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(v=True)
     return table
