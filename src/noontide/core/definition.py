@@ -8,6 +8,7 @@ filled in and short forms expanded. Reading it again gives the same job and the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
@@ -15,7 +16,7 @@ import orjson
 from noontide.core.dst import DEFAULT_DST, DstRule, parse_dst
 from noontide.core.durations import format_duration
 from noontide.core.errors import InvalidDefinition, Problem
-from noontide.core.field_table import LINKED, Shaped, fields_within, known_names
+from noontide.core.field_table import LINKED, fields_within, known_names
 from noontide.core.fields import (
     Findings,
     Reader,
@@ -30,6 +31,7 @@ from noontide.core.occurrence import EXACT
 from noontide.core.patch import merge_patch
 from noontide.core.payload import Members, TooLarge, decode_members, payload_text
 from noontide.core.policies import (
+    FixedDelays,
     Guarantee,
     MisfirePolicy,
     RetryPolicy,
@@ -39,7 +41,8 @@ from noontide.core.policy_fields import (
     read_timing,
 )
 from noontide.core.schedule import OneOff
-from noontide.core.schedule_field import LocalTime, ScheduleQuestion, read_schedule
+from noontide.core.schedule_field import LocalTime, ScheduleQuestion, schedule_shape
+from noontide.core.shapes import Shape, Shaped, shape_of
 from noontide.core.target_fields import FORMS as TARGET_FORMS
 from noontide.core.target_fields import TargetReader
 from noontide.core.zones import load_zone
@@ -96,7 +99,12 @@ def parse_definition(raw: bytes, *, context: DefinitionContext) -> Definition:
     """
     reading = _Reading(decode_members(raw, limits=context.limits), context)
     job = reading.job()
-    return Definition(job=job, document=orjson.dumps(reading.document), warnings=tuple(reading.findings.unknown))
+    document = orjson.dumps(reading.document)
+    if len(document) > context.limits.definition_max_bytes:
+        raise TooLarge.of(
+            "", f"is {len(document)} bytes when normalised, at most {context.limits.definition_max_bytes}"
+        )
+    return Definition(job=job, document=document, warnings=tuple(reading.findings.unknown))
 
 
 def load_definition(document: bytes) -> Job:
@@ -125,7 +133,7 @@ _LOADING = DefinitionContext(
         labels_max=_BOUNDLESS,
         headers_max=_BOUNDLESS,
         header_max_chars=_BOUNDLESS,
-        schedules_per_job_max=_BOUNDLESS,
+        interval_min_ms=1,
         crons_per_union_max=_BOUNDLESS,
         upstreams_max=_BOUNDLESS,
         calendars_max=_BOUNDLESS,
@@ -140,6 +148,7 @@ _LOADING = DefinitionContext(
 )
 
 
+ONE_ATTEMPT = RetryPolicy(max_attempts=1)
 _MISFIRE_PARTS = ("rule", "grace_ms", "run_all_max")
 
 
@@ -204,15 +213,17 @@ class _Reading:
 
     def _shaped(self, field: str, attribute: str, reader: Shaped) -> None:
         """Read a value with parts; its text goes into the document as it is unless it has a longer form."""
-        value = self.given.get(field)
-        if value is None:
+        if self.given.get(field) is None:
             return
-        try:
-            self.attributes[attribute], long_form = reader(value, f"/{field}", self.findings)
-        except InvalidDefinition as refused:
-            self.findings.problems.extend(refused.problems)
-            return
-        self.document[field] = orjson.Fragment(bytes(self.texts[field])) if long_form is None else long_form
+        text = bytes(self.texts[field])
+        self._take(field, attribute, shape_of(text, reader=reader, pointer=f"/{field}", limits=self.context.limits))
+
+    def _take(self, field: str, attribute: str, shape: Shape) -> None:
+        self.attributes[attribute], self.document[field], problems, unknown = shape
+        if problems:
+            self.findings.problems.extend(problems)
+        if unknown:
+            self.findings.unknown.extend(unknown)
 
     def _identity(self) -> None:
         given, context, findings = self.given, self.context, self.findings
@@ -255,25 +266,21 @@ class _Reading:
 
     def _schedule(self, local: LocalTime) -> None:
         job_id = self.attributes["id"]
+        value = self.given.get("schedule")
         question = ScheduleQuestion(
-            value=self.given.get("schedule"),
+            value=value,
+            text=b"" if value is None else bytes(self.texts["schedule"]),
             run_at=self.given.get("run_at"),
             required=not self.given.get("after"),
             job_id=job_id if isinstance(job_id, str) else "",
             created_ms=self.context.created_ms,
             previous=self.context.previous.schedule if self.context.previous else None,
         )
-        try:
-            schedule, long_form = read_schedule(question, local=local, findings=self.findings)
-        except InvalidDefinition as refused:
-            self.findings.problems.extend(refused.problems)
-            return
-        self.attributes["schedule"] = schedule
-        if long_form is not None:
-            self.document["schedule"] = long_form
-        elif question.value is not None:
-            self.document["schedule"] = orjson.Fragment(bytes(self.texts["schedule"]))
-        if isinstance(schedule, OneOff):
+        shape = schedule_shape(question, local=local, limits=self.context.limits)
+        self._take("schedule", "schedule", shape)
+        if shape.document is None:
+            del self.document["schedule"]  # nothing was said: it follows its upstreams
+        if isinstance(shape.value, OneOff):
             self.attributes["timing"] = EXACT
 
     def _lifetime(self, local: LocalTime) -> None:
@@ -306,9 +313,11 @@ class _Reading:
             return
         retry, said = self.attributes.get("retry"), self.given.get("retry")
         if isinstance(retry, RetryPolicy) and retry.max_attempts > 1 and isinstance(said, dict):
-            at = "/retry/max_attempts" if "max_attempts" in said else "/retry"
-            self.findings.refuse(at, 'must allow one attempt only: with "at_most_once" no run starts again')
-        self.attributes["retry"] = RetryPolicy(max_attempts=1)
+            at = "max_attempts" if said.get("max_attempts") is not None else "backoff"
+            if at == "max_attempts" or isinstance(retry.backoff, FixedDelays):
+                message = 'must allow one attempt only: with "at_most_once" no run starts again'
+                self.findings.refuse(f"/retry/{at}", message)
+        self.attributes["retry"] = ONE_ATTEMPT
 
     def _upstreams(self) -> None:
         value = self.given.get("after")
@@ -325,7 +334,7 @@ class _Reading:
         if self.given.get("target") is None:
             self.findings.refuse("/target", f"is missing; {TARGET_FORMS}")
             return
-        self._shaped("target", "target", TargetReader(self.context.limits, self.context.topic_prefix).read)
+        self._shaped("target", "target", _target_reader(self.context.limits, self.context.topic_prefix).read)
 
     def _payload(self) -> bool:
         """Keep the payload's bytes; True when they are too many."""
@@ -338,6 +347,9 @@ class _Reading:
             self.attributes["payload"] = payload
             self.document["payload"] = orjson.Fragment(payload)
         return False
+
+
+_target_reader = lru_cache(maxsize=16)(TargetReader)
 
 
 def _zone_name(value: object, pointer: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 from noontide.core.fields import (
-    Findings,
     Reader,
     boolean,
     duration,
@@ -21,9 +19,7 @@ from noontide.core.fields import (
 from noontide.core.limits import Limits
 from noontide.core.policies import Guarantee, MisfireRule, Overlap, UpstreamFailure
 from noontide.core.policy_fields import read_calendar, read_labels, read_notify
-
-Shaped = Callable[[object, str, Findings], tuple[object, object]]
-"""A reader of a value with parts: gives the typed value and its long form (None = the text may stay as it is)."""
+from noontide.core.shapes import Shaped
 
 
 class Fields(NamedTuple):

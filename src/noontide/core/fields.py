@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeVar
 
 from noontide.core.durations import format_duration, parse_duration, parse_seconds
@@ -22,6 +23,7 @@ Reader = Callable[[object, str], T]
 _control_characters = re.compile(r"[\x00-\x1f\x7f]").search
 _control_characters_but_breaks = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 _NAME_FORM = "letters, digits, '.', '_' and '-'"
+_DURATION_MAX_CHARS = 32  # longer ones are not remembered
 _matches_name = re.compile(r"[A-Za-z0-9._-]+").fullmatch
 
 
@@ -182,7 +184,8 @@ def duration(max_ms: int) -> Reader[int]:
     """A reader of ISO 8601 durations in milliseconds, at most `max_ms`."""
 
     def read(value: object, pointer: str) -> int:
-        return _at_most(parse_duration(value, pointer=pointer), max_ms, pointer)
+        known_ms = _duration_ms(value) if isinstance(value, str) and len(value) <= _DURATION_MAX_CHARS else None
+        return _at_most(parse_duration(value, pointer=pointer) if known_ms is None else known_ms, max_ms, pointer)
 
     return read
 
@@ -194,6 +197,15 @@ def seconds(max_ms: int) -> Reader[int]:
         return _at_most(parse_seconds(value, pointer=pointer), max_ms, pointer)
 
     return read
+
+
+@lru_cache(maxsize=1024)
+def _duration_ms(text: str) -> int | None:
+    """The duration, remembered since few are in use; None when it is refused."""
+    try:
+        return parse_duration(text, pointer="")
+    except InvalidDefinition:
+        return None
 
 
 def _at_most(duration_ms: int, max_ms: int, pointer: str) -> int:

@@ -49,7 +49,7 @@ __all__ = [
 class Job:
     """One accepted definition. Instants are ms since the epoch, UTC; durations are ms; None = not set.
 
-    schedule: one that never comes (`schedule_field.NEVER`) for a job that only follows its upstreams (`after`).
+    schedule: None for a job that only follows its upstreams (`after`).
     timezone: IANA name; the schedule and local instants are read in it.
     payload: the JSON text exactly as it was sent; b"null" when there was none.
     timeout_ms: from grant to forced end. queue_deadline_ms: from publication to the return to the ready queue.
@@ -60,7 +60,7 @@ class Job:
     id: str
     tenant: str
     target: Target
-    schedule: Schedule
+    schedule: Schedule | None
     timezone: str = "UTC"
     dst: DstRule = DEFAULT_DST
     timing: Timing = RELAXED

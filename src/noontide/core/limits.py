@@ -26,7 +26,7 @@ class Limits:
     labels_max: int = 64
     headers_max: int = 64
     header_max_chars: int = 4_096
-    schedules_per_job_max: int = 1
+    interval_min_ms: int = 1_000
     crons_per_union_max: int = 20
     upstreams_max: int = 64
     calendars_max: int = 16
@@ -38,6 +38,10 @@ class Limits:
     timeout_max_ms: int = 30 * DAY_MS
     delay_max_ms: int = 30 * DAY_MS  # between two attempts
     warnings_max: int = 50
+
+    def __hash__(self) -> int:
+        """Cheap, because tables of readers are looked up by their limits for every definition."""
+        return hash((self.payload_max_bytes, self.envelope_max_bytes))
 
     @property
     def definition_max_bytes(self) -> int:

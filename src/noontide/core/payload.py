@@ -61,7 +61,7 @@ def member_texts(raw: bytes) -> Texts:
     """The JSON text of each member of an object that is known to be valid JSON within the depth limit."""
     try:
         return _decode_texts(raw)
-    except msgspec.DecodeError as refused:
+    except (msgspec.DecodeError, RecursionError) as refused:
         raise InvalidDefinition.of("", f"is not strict JSON ({refused}); must be {_FORM}") from None
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
+
+import orjson
 
 from noontide.core.dst import DstRule
 from noontide.core.durations import format_duration, parse_seconds
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.fields import Findings, members
 from noontide.core.instants import format_instant, parse_instant
-from noontide.core.schedule import IntervalSchedule, Schedule, ScheduleContext, UnionSchedule, parse_schedule
+from noontide.core.limits import Limits
+from noontide.core.schedule import (
+    AfterCompletion,
+    IntervalSchedule,
+    Schedule,
+    ScheduleContext,
+    parse_schedule,
+)
+from noontide.core.shapes import REMEMBERED_MAX, REMEMBERED_MAX_BYTES, Shape
 
 FORMS = (
     'a cron expression such as "30 2 * * *", or one of {"cron": "..."}, {"every": "PT15M"}, '
     '{"at": "2026-12-24T18:00:00Z"}, {"after_completion": "PT5M"}'
 )
 _MEMBERS = ("cron", "seconds", "every", "every_sec", "anchor", "at", "after_completion", "after_completion_sec")
-NEVER = UnionSchedule(members=(), key="union:")
-"""The schedule of a job that only follows its upstreams."""
 _IN_SECONDS = ("every", "after_completion")
 
 
@@ -35,11 +44,13 @@ class LocalTime(NamedTuple):
 class ScheduleQuestion(NamedTuple):
     """What a definition says about its schedule, and what the answer depends on besides.
 
+    value, text: of `schedule`, decoded and as JSON text (None and empty when it was not given).
     required: whether a definition without a schedule is refused (it is unless it follows upstreams).
     created_ms: the anchor of an interval that has none. previous: the accepted schedule, in an update.
     """
 
     value: object
+    text: bytes
     run_at: object
     required: bool
     job_id: str
@@ -55,16 +66,49 @@ class _Form(NamedTuple):
     said: tuple[str, str] | None = None
 
 
-def read_schedule(
-    question: ScheduleQuestion, *, local: LocalTime, findings: Findings
-) -> tuple[Schedule, dict[str, object] | None]:
-    """The schedule, and its long form (None = the text may stay as it is); NEVER when none is given and none required.
+def schedule_shape(question: ScheduleQuestion, *, local: LocalTime, limits: Limits) -> Shape:
+    """The schedule and its document; None for both when none is given and none required.
 
-    Raises InvalidDefinition when it is missing, given twice, or not acceptable.
+    Problems: it is missing, given twice, or not acceptable.
     """
+    if question.run_at is None and len(question.text) <= REMEMBERED_MAX_BYTES and _stands_alone(question):
+        return _cron_shape(question.text, local, limits)
+    return _shape(question, local, limits)
+
+
+def _stands_alone(question: ScheduleQuestion) -> bool:
+    """Whether the schedule depends on its text, zone and rule alone: a cron expression without `H`."""
+    value = question.value
+    is_cron = isinstance(value, str) or (isinstance(value, dict) and "cron" in value)
+    return is_cron and b"h" not in question.text.lower()
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _cron_shape(text: bytes, local: LocalTime, limits: Limits) -> Shape:
+    value: object = orjson.loads(text)
+    question = ScheduleQuestion(value, text, None, required=True, job_id="", created_ms=0, previous=None)
+    return _shape(question, local, limits)
+
+
+def _shape(question: ScheduleQuestion, local: LocalTime, limits: Limits) -> Shape:
+    findings = Findings(limits)
+    schedule: Schedule | None = None
+    document: object = None
+    try:
+        schedule, document = _read(question, local, findings)
+        if document is None and question.text:
+            document = orjson.Fragment(question.text)
+    except InvalidDefinition as refused:
+        findings.problems.extend(refused.problems)
+    return Shape(schedule, document, tuple(findings.problems), tuple(findings.unknown))
+
+
+def _read(
+    question: ScheduleQuestion, local: LocalTime, findings: Findings
+) -> tuple[Schedule | None, dict[str, object] | None]:
     form = _long_form(question, findings)
     if form is None:
-        return NEVER, None
+        return None, None
     context = ScheduleContext(
         timezone=local.timezone, dst=local.dst, job_id=question.job_id, created_ms=question.created_ms
     )
@@ -72,6 +116,8 @@ def read_schedule(
         schedule = parse_schedule(form.value, context=context)
     except InvalidDefinition as refused:
         raise _as_said(refused, form.said) from None
+    if (problem := _too_often(schedule, findings.limits)) is not None:
+        raise _as_said(problem, form.said)
     if isinstance(schedule, IntervalSchedule) and isinstance(form.value, dict) and "anchor" not in form.value:
         schedule = _anchored(schedule, question.previous)
         return schedule, {**form.value, "anchor": format_instant(schedule.anchor_ms)}
@@ -85,6 +131,19 @@ def _anchored(schedule: IntervalSchedule, previous: Schedule | None) -> Interval
     if isinstance(previous, IntervalSchedule) and previous.every_ms == schedule.every_ms:
         return previous
     return schedule
+
+
+def _too_often(schedule: Schedule, limits: Limits) -> InvalidDefinition | None:
+    match schedule:
+        case IntervalSchedule(every_ms=span_ms):
+            pointer = "/schedule/every"
+        case AfterCompletion(delay_ms=span_ms):
+            pointer = "/schedule/after_completion"
+        case _:
+            return None
+    if span_ms >= limits.interval_min_ms:
+        return None
+    return InvalidDefinition.of(pointer, f"must be at least {format_duration(limits.interval_min_ms)}")
 
 
 def _long_form(question: ScheduleQuestion, findings: Findings) -> _Form | None:
