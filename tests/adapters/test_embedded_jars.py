@@ -60,11 +60,11 @@ def test_path_of_a_jar_is_that_of_a_maven_repository() -> None:
     [
         ({"NOONTIDE_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}, "/a/kafka"),
         ({"XDG_CACHE_HOME": "/b"}, "/b/noontide/kafka"),
-        ({}, "/home/someone/.cache/noontide/kafka"),
+        ({}, "/someone/.cache/noontide/kafka"),
     ],
 )
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str) -> None:
-    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("HOME", "/someone")
     for name in ("NOONTIDE_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

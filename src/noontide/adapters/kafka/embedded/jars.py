@@ -144,12 +144,12 @@ def _fetch_once(jar: Jar, cache: Path) -> None:
 
 
 def _artifact_path(jar: Jar, repository: Path) -> Path:
-    """Let jgo resolve one artifact; repositories are its defaults and those of the user's jgo configuration."""
+    """Let jgo resolve one artifact: from the repositories of the user's jgo configuration, then from its default."""
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 
     context = MavenContext(repo_cache=repository, timeout=_HTTP_TIMEOUT_S)
-    context.remote_repos.update(GlobalSettings.load().repositories)
+    context.remote_repos = {**GlobalSettings.load().repositories, **context.remote_repos}
     return context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
 
 
