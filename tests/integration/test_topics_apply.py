@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from tests.conftest import RunningKafka
 
 from noontide.adapters.kafka import topics as admin
 from noontide.adapters.kafka.topic_plan import ConfigChange, LayoutMismatch, Meta
+from noontide.apps.cli.topics import topics
 from noontide.records.topics import Layout, load_catalogue
-from tests.conftest import RunningKafka
 
 pytestmark = pytest.mark.kafka
 
@@ -36,6 +47,24 @@ def _removed_afterwards(client: AdminClient, prefix: str) -> Iterator[None]:
         future.result(10)
 
 
+def until(client: AdminClient, fact: Callable[[], bool]) -> None:
+    """Wait for what the controller has answered and the broker may not know yet."""
+    deadline = monotonic() + 10
+    while not fact():
+        assert monotonic() < deadline
+        client.poll(0.01)
+
+
+def config_of(client: AdminClient, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return {name: entry.value for name, entry in client.describe_configs([resource])[resource].result(10).items()}
+
+
+def partitions_of(client: AdminClient, topic: str) -> int | None:
+    found = client.list_topics(timeout=10).topics.get(topic)
+    return None if found is None else len(found.partitions)
+
+
 def set_config(client: AdminClient, topic: str, **values: str) -> None:
     entries = [
         ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -44,10 +73,18 @@ def set_config(client: AdminClient, topic: str, **values: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in client.incremental_alter_configs([resource]).values():
         future.result(10)
+    wanted = {name.replace("_", "."): value for name, value in values.items()}
+    until(client, lambda: wanted.items() <= config_of(client, topic).items())
 
 
 def create(client: AdminClient, topic: str, partitions: int) -> None:
     client.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
+    until(client, lambda: partitions_of(client, topic) == partitions)
+
+
+def delete(client: AdminClient, topic: str) -> None:
+    client.delete_topics([topic])[topic].result(10)
+    until(client, lambda: partitions_of(client, topic) is None)
 
 
 def test_apply_makes_what_the_files_say(kafka: RunningKafka, layout: Layout) -> None:
@@ -73,11 +110,10 @@ def test_created_topics_are_as_wanted(kafka: RunningKafka, layout: Layout, clien
     counts = {topic: len(found[layout.prefix + topic].partitions) for topic in ("requests.public", "jobs", "signals")}
     assert counts == {"requests.public": 6, "jobs": 6, "signals": 4}
     assert {f"{layout.prefix}runs.{lane}" for lane in ("express", "default", "bulk")} <= set(names)
-    resource = ConfigResource(ResourceType.TOPIC, layout.name("state"))
-    config = client.describe_configs([resource])[resource].result(10)
-    assert config["cleanup.policy"].value == "compact"
-    assert config["message.timestamp.type"].value == "LogAppendTime"
-    assert config["min.insync.replicas"].value == "1"  # one broker, one replica
+    config = config_of(client, layout.name("state"))
+    assert config["cleanup.policy"] == "compact"
+    assert config["message.timestamp.type"] == "LogAppendTime"
+    assert config["min.insync.replicas"] == "1"  # one broker, one replica
 
 
 def test_ensure_is_idempotent_and_adds_domains(kafka: RunningKafka, layout: Layout) -> None:
@@ -109,10 +145,9 @@ def test_a_changed_setting_is_reported_and_put_right_alone(
     assert plan.changes == (change,)
     admin.apply_plan(kafka.bootstrap, layout, plan=plan)
 
-    resource = ConfigResource(ResourceType.TOPIC, executions)
-    config = client.describe_configs([resource])[resource].result(10)
-    assert config["retention.ms"].value == "604800000"
-    assert config["flush.ms"].value == "777"  # an operator's own setting stays
+    config = config_of(client, executions)
+    assert config["retention.ms"] == "604800000"
+    assert config["flush.ms"] == "777"  # an operator's own setting stays
     assert not admin.plan_topics(kafka.bootstrap, layout).pending
 
 
@@ -149,7 +184,7 @@ def test_other_partition_counts_are_refused_and_nothing_is_made(
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    "other, message",
     [
         ({"partitions": 12, "slots": 2}, "config/meta says partitions 6, the settings say 12"),
         ({"partitions": 6, "slots": 3}, "config/meta says slots 2, the settings say 3"),
@@ -167,7 +202,7 @@ def test_another_layout_is_refused(kafka: RunningKafka, layout: Layout, other: d
 
 def test_meta_and_topics_that_disagree_are_refused(kafka: RunningKafka, layout: Layout, client: AdminClient) -> None:
     admin.ensure_topics(kafka.bootstrap, layout)
-    client.delete_topics([layout.name("jobs")])[layout.name("jobs")].result(10)
+    delete(client, layout.name("jobs"))
     create(client, layout.name("jobs"), 4)
     with pytest.raises(LayoutMismatch, match="jobs has 4 partitions, not 6"):
         admin.check_layout(kafka.bootstrap, layout)
@@ -194,3 +229,51 @@ def test_a_cluster_that_does_not_answer_is_one_clear_error(layout: Layout, monke
     monkeypatch.setattr(admin, "TIMEOUT_S", 0.5)
     with pytest.raises(admin.ClusterError, match=r"127\.0\.0\.1:1: "):
         admin.read_meta("127.0.0.1:1", layout)
+
+
+def command(kafka: RunningKafka, layout: Layout, *arguments: str) -> Result:
+    options = ["--bootstrap", kafka.bootstrap, "--prefix", layout.prefix]
+    return CliRunner().invoke(topics, [arguments[0], *options, *arguments[1:]], env={"COLUMNS": "400"})
+
+
+def test_command_line_from_nothing_to_nothing_to_do(kafka: RunningKafka, layout: Layout, client: AdminClient) -> None:
+    sizes = ("--partitions", "6", "--slots", "2")
+    before = command(kafka, layout, "plan", *sizes, "--domains", "orders, shop", "--lanes", "gpu")
+    assert before.exit_code == 2
+    assert all(layout.prefix + name in before.output for name in ("requests.orders", "requests.shop", "runs.gpu"))
+    assert "config/meta to write: partitions 6, slots 2" in before.output
+
+    applied = command(kafka, layout, "apply", *sizes)
+    assert applied.exit_code == 0
+    assert "topics created" in applied.output
+
+    after = command(kafka, layout, "plan")  # partitions and slots as config/meta says
+    assert (after.exit_code, after.output) == (0, "Nothing to do: the cluster is as the topic files say.\n")
+
+    set_config(client, layout.name("audit"), retention_ms="1000")
+    drift = command(kafka, layout, "plan")
+    assert drift.exit_code == 2
+    assert "1000 -> 7776000000" in drift.output
+    drift_json = json.loads(command(kafka, layout, "plan", "--json").output)
+    assert [change["setting"] for change in drift_json["changes"]] == ["retention.ms"]
+    assert command(kafka, layout, "apply").exit_code == 0
+    assert command(kafka, layout, "plan").exit_code == 0
+
+
+def test_command_line_refuses_another_layout(kafka: RunningKafka, layout: Layout) -> None:
+    admin.ensure_topics(kafka.bootstrap, layout)
+    for name in ("plan", "apply"):
+        result = command(kafka, layout, name, "--slots", "3")
+        assert result.exit_code == 1
+        assert "config/meta says slots 2, the settings say 3" in result.output
+    as_json = json.loads(command(kafka, layout, "apply", "--slots", "3", "--json").output)
+    assert as_json["applied"] is False
+    assert as_json["problems"]
+    assert admin.read_meta(kafka.bootstrap, layout) == Meta(partitions=6, slots=2)
+
+
+def test_command_line_without_a_cluster(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "TIMEOUT_S", 0.5)
+    result = CliRunner().invoke(topics, ["plan", "--bootstrap", "127.0.0.1:1", "--prefix", layout.prefix])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: 127.0.0.1:1: ")

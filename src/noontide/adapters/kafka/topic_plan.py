@@ -178,11 +178,11 @@ def _config_changes(wanted: WantedTopic, found: FoundTopic) -> Iterable[ConfigCh
     reasons = {setting.name: setting.why for setting in wanted.file.config}
     for name, new in effective_config(wanted.file, replication=found.replication).items():
         old = found.config.get(name)
-        if found.config and not _same_value(old, new):
+        if found.config and not same_value(old, new):
             yield ConfigChange(topic=wanted.name, setting=name, old=old, new=new, why=reasons[name])
 
 
-def _same_value(old: str | None, new: str) -> bool:
+def same_value(old: str | None, new: str) -> bool:
     """Equal as text or as numbers: brokers may write 0.5 for 0.50."""
     if old is None or old == new:
         return old == new

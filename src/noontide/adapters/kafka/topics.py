@@ -7,13 +7,13 @@ call it through `asyncio.to_thread`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from time import monotonic
 
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without saying so
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.topic_plan import (
+    ConfigChange,
     Found,
     FoundTopic,
     LayoutMismatch,
@@ -34,13 +35,14 @@ from noontide.adapters.kafka.topic_plan import (
     compare,
     effective_config,
     layout_problems,
+    same_value,
     wanted_topics,
 )
 from noontide.core.errors import NoontideError
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
 
 TIMEOUT_S = 30.0
-_LEADER_POLL_S = 0.02
+_POLL_S = 0.02
 META_KEY = b"meta"
 
 
@@ -151,10 +153,11 @@ class _Session:
         if new:
             answers = self._admin.create_topics(new, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
             _await_all(answers.values())
-            self._await_leaders({topic.name: topic.partitions for topic in plan.missing})
+            counts = {topic.name: topic.partitions for topic in plan.missing}
+            self._await_none(lambda: self._without_leaders(counts), what="no leaders")
 
     def change(self, plan: Plan) -> None:
-        """Set the settings that differ, and only them, with one request."""
+        """Set the settings that differ, and only them, with one request, and wait until they are seen."""
         by_topic: dict[str, list[ConfigEntry]] = {}
         for change in plan.changes:
             entry = ConfigEntry(change.setting, change.new, incremental_operation=AlterConfigOpType.SET)
@@ -164,6 +167,7 @@ class _Session:
         ]
         if resources:
             _await_all(self._admin.incremental_alter_configs(resources, request_timeout=TIMEOUT_S).values())
+            self._await_none(lambda: self._unchanged(plan.changes), what="not changed")
 
     def write_meta(self, meta: Meta) -> None:
         """Append `config/meta`, acknowledged by all in-sync replicas."""
@@ -174,7 +178,9 @@ class _Session:
                 failures.append(error)
 
         value = orjson.dumps({"partitions": meta.partitions, "slots": meta.slots, "version": meta.version})
-        producer = Producer({**self._connection.for_confluent("topics"), "acks": "all", "enable.idempotence": True})
+        # No idempotence: a second copy is harmless. A broker that still makes the logs is asked again soon.
+        settings: dict[str, str | int | bool] = {"acks": "all", "retry.backoff.ms": 20, "retry.backoff.max.ms": 100}
+        producer = Producer({**self._connection.for_confluent("topics"), **settings})
         producer.produce(self._layout.name("config"), value, META_KEY, partition=0, on_delivery=delivered)
         if producer.flush(TIMEOUT_S) or failures:
             raise ClusterError(f"config/meta was not written: {failures[0].str() if failures else 'no answer'}")
@@ -193,21 +199,31 @@ class _Session:
             for resource, answer in answers.items()
         }
 
-    def _await_leaders(self, partitions: Mapping[str, int]) -> None:
+    def _await_none(self, remaining: Callable[[], list[str]], *, what: str) -> None:
+        """Wait until nothing remains: the controller answers before every broker knows."""
         deadline = monotonic() + TIMEOUT_S
-        while missing := [name for name, count in partitions.items() if not self._has_leaders(name, count)]:
+        while names := remaining():
             if monotonic() > deadline:
-                raise ClusterError(f"no leaders after {TIMEOUT_S:.0f} s for {', '.join(missing)}")
-            self._admin.poll(_LEADER_POLL_S)
+                raise ClusterError(f"{what} after {TIMEOUT_S:.0f} s: {', '.join(names)}")
+            self._admin.poll(_POLL_S)
 
-    def _has_leaders(self, name: str, count: int) -> bool:
-        topic = self._metadata().topics.get(name)
-        return topic is not None and _leaders(topic) == count
+    def _unchanged(self, changes: Iterable[ConfigChange]) -> list[str]:
+        configs = self._configs({change.topic for change in changes})
+        return [
+            f"{change.topic} {change.setting}"
+            for change in changes
+            if not same_value(configs[change.topic].get(change.setting), change.new)
+        ]
+
+    def _without_leaders(self, partitions: Mapping[str, int]) -> list[str]:
+        found = self._metadata().topics
+        return [name for name, count in partitions.items() if name not in found or _leaders(found[name]) != count]
 
     def _read_meta(self, topic: str) -> Meta | None:
         """The last `meta` record of `config`, read to the end as of now."""
         settings: dict[str, str | int | bool] = {"group.id": "unused", "enable.auto.commit": False}
-        ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
+        # An empty fetch at the end would be held back for half a second by default.
+        ends: dict[str, str | int | bool] = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
         with Consumer({**self._connection.for_confluent("topics"), **settings, **ends}) as consumer:
             consumer.assign([TopicPartition(topic, 0, 0)])
             return _last_meta(consumer)

@@ -1,0 +1,126 @@
+"""What the record modules write is what the topic files say, field for field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from noontide.core.definition import DefinitionContext, parse_definition
+from noontide.records.topic_file import Example
+from noontide.records.topics import load_catalogue
+
+CREATED_MS = 1_772_356_364_120
+FULL: dict[str, object] = {
+    "id": "everything",
+    "tenant": "billing",
+    "schedule": {"cron": "30 2 * * *"},
+    "timezone": "Europe/Berlin",
+    "dst": {"gap": "shift", "repeat": "both"},
+    "timing": {"window": "PT5M"},
+    "starts_at": "2026-01-01T00:00:00Z",
+    "ends_at": "2027-01-01T00:00:00Z",
+    "max_runs": 10,
+    "calendar": {"exclude": ["de-holidays"]},
+    "target": {"http": {"url": "https://api.example/x", "method": "PUT", "headers": {"A": "b"}}},
+    "payload": {"a": [1, 2.50, None]},
+    "lane": "bulk",
+    "priority": 9,
+    "retry": {"max_attempts": 3, "backoff": ["PT10S", "PT30S"]},
+    "timeout": "PT5M",
+    "queue_deadline": "PT10M",
+    "complete_by": "PT1H",
+    "guarantee": "at_least_once",
+    "misfire": "run_all",
+    "grace": "PT60S",
+    "run_all_max": 7,
+    "overlap": "queue",
+    "concurrency_key": "db",
+    "on_upstream_failure": "skip",
+    "paused": True,
+    "note": "why",
+    "labels": {"team": "x"},
+    "managed_by": "git",
+    "notify": {"on": ["dead"], "to": ["oncall"]},
+    "idempotency_key": "k-1",
+}
+SHORT: list[dict[str, object]] = [
+    {"schedule": "0 6 * * *", "target": "handler:x", "timeout_sec": 300},
+    {"schedule": {"every": "PT15M"}, "target": "https://api.example/x", "queue_deadline_sec": 5},
+    {"run_at": "2026-12-24T18:00:00Z", "target": "kafka://orders.reminders", "complete_by_sec": 60},
+    {"schedule": {"after_completion": "PT5M"}, "target": {"handler": "x"}, "grace_sec": 1},
+    {"schedule": {"cron": ["0 6 * * *", "0 18 * * *"]}, "target": "handler:x"},
+    {"schedule": {"cron": "0 0 6 * * *", "seconds": True}, "target": "handler:x"},
+    {"after": ["a", "b"], "target": "handler:x"},
+]
+
+
+def accepted(document: Mapping[str, object], key: str = "everything") -> tuple[dict[str, object], list[str]]:
+    context = DefinitionContext(key=key, tenant=None, created_ms=CREATED_MS)
+    definition = parse_definition(json.dumps(document).encode(), context=context)
+    return json.loads(definition.document), [str(warning) for warning in definition.warnings]
+
+
+def undeclared(schema: object, value: object, path: str = "") -> Iterator[str]:
+    """Members of a value that the schema, which describes its members, does not describe."""
+    if not isinstance(schema, dict):
+        return
+    options = [schema, *schema.get("anyOf", [])]
+    properties = {name: body for option in options for name, body in option.get("properties", {}).items()}
+    if isinstance(value, dict) and properties:
+        yield from (f"{path}/{name}" for name in value if name not in properties)
+        for name in value.keys() & properties.keys():
+            yield from undeclared(properties[name], value[name], f"{path}/{name}")
+
+
+@pytest.mark.parametrize("document", [FULL, *SHORT])
+def test_normalised_definitions_are_what_jobs_holds(document: dict[str, object]) -> None:
+    normalised, warnings = accepted(document)
+    assert warnings == []
+    schema = cast("dict[str, object]", load_catalogue()["jobs"].value)
+    Draft202012Validator(schema).validate(normalised)
+    assert list(undeclared(schema, normalised)) == []
+
+
+@pytest.mark.parametrize("document", [FULL, *SHORT])
+def test_what_is_accepted_is_a_valid_request(document: dict[str, object]) -> None:
+    schema = cast("dict[str, object]", load_catalogue()["requests"].schema_for(kind="define"))
+    Draft202012Validator(schema).validate(document)
+    definitions = cast("dict[str, dict[str, dict[str, object]]]", schema["$defs"])
+    assert document.keys() <= definitions["define"]["properties"].keys()
+
+
+def test_every_field_of_the_schemas_is_known() -> None:
+    """A field nobody reads would be kept with a warning: the files promise only what is read."""
+    jobs = cast("dict[str, object]", load_catalogue()["jobs"].value["properties"])
+    requests = cast("dict[str, dict[str, dict[str, object]]]", load_catalogue()["requests"].value["$defs"])
+    shown = {name for document in (FULL, *SHORT) for name in document}
+    assert set(jobs) | set(requests["define"]["properties"]) == shown
+    assert all(accepted(document)[1] == [] for document in (FULL, *SHORT))
+
+
+@pytest.mark.parametrize(
+    "example",
+    [e for e in load_catalogue()["jobs"].examples if e.value is not None],
+    ids=lambda example: str(example.about),
+)
+def test_examples_of_jobs_are_accepted_and_stay_as_they_are(example: Example) -> None:
+    value = cast("dict[str, object]", example.value)
+    assert accepted(value, key=str(example.key)) == (value, [])
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        example
+        for topic in ("requests", "signals")
+        for example in load_catalogue()[topic].examples
+        if example.value is not None and example.headers.get("kind", "define") in ("define", "forward")
+    ],
+    ids=lambda example: str(example.about),
+)
+def test_examples_of_requests_are_accepted(example: Example) -> None:
+    assert accepted(cast("dict[str, object]", example.value), key=str(example.key))[1] == []
