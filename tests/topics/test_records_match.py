@@ -10,6 +10,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from noontide.core.definition import DefinitionContext, parse_definition
+from noontide.core.errors import InvalidDefinition
+from noontide.records.requests import decode_request
 from noontide.records.topic_file import Example
 from noontide.records.topics import load_catalogue
 
@@ -124,3 +126,40 @@ def test_examples_of_jobs_are_accepted_and_stay_as_they_are(example: Example) ->
 )
 def test_examples_of_requests_are_accepted(example: Example) -> None:
     assert accepted(cast("dict[str, object]", example.value), key=str(example.key))[1] == []
+
+
+REQUESTS = [*load_catalogue()["requests"].examples, *load_catalogue()["signals"].examples]
+
+
+@pytest.mark.parametrize("example", REQUESTS, ids=lambda example: str(example.about))
+def test_examples_of_requests_are_understood(example: Example) -> None:
+    value = None if example.value is None else json.dumps(example.value).encode()
+    headers = [
+        (name.removeprefix("request-"), text.encode()) for name, text in example.headers.items() if text != "forward"
+    ]
+    request = decode_request(key=str(example.key).encode(), value=value, headers=headers)
+    kind = "delete" if value is None else example.headers.get("kind", "define").replace("forward", "define")
+    assert type(request).__name__.lower() == kind
+    assert request.job_id == example.key
+
+
+@pytest.mark.parametrize("kind", ["delete", "trigger", "cancel", "backfill", "redrive"])
+def test_every_field_of_a_command_is_known(kind: str) -> None:
+    """Unknown members of commands are refused by name: none of the schema's may be among them."""
+    values: dict[str, object] = {
+        "run_id": "a:20260302T013000Z",
+        "from": "2026-02-01T00:00:00Z",
+        "to": "2026-02-08T00:00:00Z",
+        "overlap": "skip",
+        "max": 5,
+        "reprocess": True,
+        "dry_run": True,
+    }
+    definitions = cast("dict[str, dict[str, dict[str, object]]]", load_catalogue()["requests"].value["$defs"])
+    for field in definitions[kind]["properties"]:
+        needed = {"backfill": ("from", "to"), "redrive": () if field == "run_id" else ("from",)}.get(kind, ())
+        command = {name: values.get(name, "x") for name in (field, *needed)}
+        headers = [("kind", kind.encode())]
+        assert decode_request(key=b"a", value=json.dumps(command).encode(), headers=headers).job_id == "a"
+    with pytest.raises(InvalidDefinition, match="/surprise"):
+        decode_request(key=b"a", value=b'{"surprise": 1}', headers=[("kind", kind.encode())])
