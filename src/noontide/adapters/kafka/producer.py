@@ -58,6 +58,10 @@ class DisposableProducer(AIOKafkaProducer):  # type: ignore[misc]
         """Whether the metadata of all these topics is kept fresh."""
         return bool(topics <= self.client._topics)
 
+    def topics_under_way(self) -> set[str]:
+        """Topics with batches that were sent and not answered."""
+        return {batch.tp.topic for batch in self._message_accumulator._pending_batches}
+
     def unauthorised_topics(self) -> set[str] | None:
         """Topics that the current transaction was forbidden to touch, None when that is not what ended it."""
         manager = self._txn_manager
