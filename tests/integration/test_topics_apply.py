@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -277,3 +278,12 @@ def test_command_line_without_a_cluster(layout: Layout, monkeypatch: pytest.Monk
     result = CliRunner().invoke(topics, ["plan", "--bootstrap", "127.0.0.1:1", "--prefix", layout.prefix])
     assert result.exit_code == 1
     assert result.output.startswith("Error: 127.0.0.1:1: ")
+
+
+def test_kafkas_own_topics_are_no_strangers(kafka: RunningKafka, client: AdminClient) -> None:
+    group = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-offsets", "log_level": 2})
+    group.committed([TopicPartition("none", 0)], timeout=10)
+    group.close()
+    assert any(name.startswith("__") for name in client.list_topics(timeout=10).topics)
+    unknown = admin.plan_topics(kafka.bootstrap, Layout(prefix="")).unknown
+    assert [name for name in unknown if name.startswith("__")] == []

@@ -130,9 +130,10 @@ class _Session:
             raise ClusterError(f"{self._connection.bootstrap}: {_text(error)}") from error
 
     def found(self, *, with_config: bool) -> Found:
-        """What the cluster has under the prefix."""
+        """What the cluster has under the prefix; Kafka's own `__*` are not looked at, even when the prefix is empty."""
         metadata = self._metadata()
-        named = {name: topic for name, topic in metadata.topics.items() if name.startswith(self._layout.prefix)}
+        ours = (name for name in metadata.topics if name.startswith(self._layout.prefix) and not name.startswith("__"))
+        named = {name: metadata.topics[name] for name in ours}
         configs = self._configs(named) if with_config else {}
         topics = {name: _found_topic(topic, configs.get(name, {})) for name, topic in named.items()}
         config = self._layout.name("config")
