@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
 from noontide.adapters.kafka.messages import incoming
@@ -43,6 +43,10 @@ class KafkaReplay:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.end_offsets`; one request per broker. Raises Doubt when one partition has no answer."""
         return self._latest(partitions, ck.IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Replay.stable_offsets`; one request per broker. Raises Doubt when one partition has no answer."""
+        return self._latest(partitions, ck.IsolationLevel.READ_COMMITTED)
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -77,7 +81,7 @@ class KafkaReplay:
     def _skip_holes(self, reading: _Reading) -> None:
         """Give up on partitions that were silent twice although everything before their end is settled."""
         try:
-            settled = self._latest(tuple(reading.remaining), ck.IsolationLevel.READ_COMMITTED)
+            settled = self.stable_offsets(tuple(reading.remaining))
         except Doubt:
             reading.doubted_holes.clear()
             return

@@ -20,7 +20,9 @@ from aiokafka.errors import (
     InvalidProducerIdMapping,
     InvalidTxnState,
     KafkaError,
+    MessageSizeTooLargeError,
     ProducerFenced,
+    RecordListTooLargeError,
 )
 
 from noontide.adapters.kafka.aiokafka_patch import enqueue, fill_batches, shorten_transaction_gap
@@ -45,6 +47,9 @@ _FENCED: Final = (
     IllegalOperation,
     AssertionError,
 )
+# Errors that blame the records themselves. A record without a key on a compacted topic is not among them: aiokafka does
+# not know that error, so its partition is suspected like any other.
+_FINAL: Final = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 _Sent = Mapping[TopicPartition, Sequence[tuple[asyncio.Future[Any], int]]]
 
@@ -228,23 +233,27 @@ async def _unanswered(producer: DisposableProducer, partitions: set[TopicPartiti
 
 
 async def _refusal(producer: DisposableProducer, futures: Mapping[asyncio.Future[Any], TopicPartition]) -> Exception:
-    errors = {
-        partition: error
-        for future, partition in futures.items()
-        if future.done() and (error := future.exception()) is not None
-    }
-    first = next(iter(errors.values()))
-    if producer.unauthorised_topics() is None and any(isinstance(error, _FENCED) for error in errors.values()):
-        return Fenced(f"records were refused: {first!r}")
-    await _abort(producer)
-    verdict = _verdict(producer, first)
-    if isinstance(verdict, Fenced):
-        return verdict
-    suspects = {partition for partition, error in errors.items() if isinstance(error, BrokerResponseError)}
+    errors: dict[TopicPartition, BaseException] = {}
+    for future, partition in futures.items():
+        if future.done() and (error := future.exception()) is not None:
+            errors.setdefault(partition, error)  # what follows a refused batch is only out of sequence
     denied = producer.unauthorised_topics()
+    if denied is None and any(isinstance(error, _FENCED) for error in errors.values()):
+        return Fenced(f"records were refused: {next(iter(errors.values()))!r}")
+    await _abort(producer)
+    final = {partition: error for partition, error in errors.items() if isinstance(error, _FINAL)}
+    cause = producer.cause_of_death()
+    if isinstance(cause, _FENCED) and not final:
+        return Fenced(f"another owner holds the slot: {cause!r}")
+    suspects = final or {
+        partition: error
+        for partition, error in errors.items()
+        if isinstance(error, BrokerResponseError) and error is not cause  # the same object at all when the sender died
+    }
     if denied is not None:
-        suspects = {partition for partition in futures.values() if partition.topic in denied}
-    return Doubt(f"records were refused: {first!r}", suspects=frozenset(suspects))
+        suspects = {partition: error for partition, error in errors.items() if partition.topic in denied}
+    first = next(iter((suspects or errors).values()))
+    return Doubt(f"records were refused: {first!r}", suspects=frozenset(suspects), refused=bool(final))
 
 
 async def _abort(producer: DisposableProducer) -> None:

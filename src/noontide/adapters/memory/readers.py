@@ -103,10 +103,13 @@ class MemoryReplay:
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.end_offsets`."""
-        unknown = frozenset(each for each in partitions if each.partition >= (self._log.partitions(each.topic) or 0))
-        if unknown or self._log.faults.silent:
-            raise Doubt("the ends of partitions are unknown", suspects=unknown)
+        self._require(partitions)
         return {partition: self._log.end_offset(partition) for partition in partitions}
+
+    def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `Replay.stable_offsets`."""
+        self._require(partitions)
+        return {partition: self._log.last_stable_offset(partition) for partition in partitions}
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -123,3 +126,8 @@ class MemoryReplay:
             if moved_to == position:
                 raise Doubt(f"reading made no progress at {position} of {end}", suspects=frozenset({partition}))
             position = moved_to
+
+    def _require(self, partitions: Sequence[TopicPartition]) -> None:
+        unknown = frozenset(each for each in partitions if each.partition >= (self._log.partitions(each.topic) or 0))
+        if unknown or self._log.faults.silent:
+            raise Doubt("the ends of partitions are unknown", suspects=unknown)

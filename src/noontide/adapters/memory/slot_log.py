@@ -60,17 +60,19 @@ class MemorySlotLog:
     def _write(self, session: Session, outputs: Outputs) -> dict[TopicPartition, Receipt]:
         """Append everything that is not refused; one refusal aborts the rest, which then has burnt offsets."""
         receipts: dict[TopicPartition, Receipt] = {}
-        refusals: dict[TopicPartition, str] = {}
+        refusals: dict[TopicPartition, Refused] = {}
         for partition, records in outputs.items():
             if not records:
                 continue
             try:
                 receipts[partition] = self._log.append(partition, records, session=session)
             except Refused as refused:
-                refusals[partition] = refused.reason
+                refusals[partition] = refused
         if refusals:
             self._log.abort(session)
-            raise Doubt(f"records were refused: {next(iter(refusals.values()))}", suspects=frozenset(refusals))
+            final = {partition for partition, refused in refusals.items() if not refused.retriable}
+            reason = next(iter(refusals.values())).reason
+            raise Doubt(f"records were refused: {reason}", suspects=frozenset(final or refusals), refused=bool(final))
         return receipts
 
     def _boot_ms(self) -> float:
