@@ -183,7 +183,8 @@ class EmbeddedKafka:
         folder.prepare()
         folder.properties.write_text(server_properties(node))
         if not folder.formatted:
-            format_storage(self._java, folder=folder, cluster_id=self._cluster_id(), alone=node.alone)
+            once = [self._java[0], FAST_START, *self._java[1:]]
+            format_storage(once, folder=folder, cluster_id=self._cluster_id(), alone=node.alone)
         self._processes[index] = BrokerProcess(self._java, folder=folder, port=node.ports[index])
 
     def _node(self, index: int) -> Node:
