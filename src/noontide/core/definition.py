@@ -258,9 +258,10 @@ class _Reading:
             if self.findings.read(_zone_name, timezone, "/timezone") is None:
                 return  # nothing local can be read; one problem is enough
         self._shaped("dst", "dst", _read_dst)
-        dst = self.attributes.get("dst", DEFAULT_DST)
-        assert isinstance(dst, DstRule)
-        local = LocalTime(timezone if isinstance(timezone, str) else "UTC", dst)
+        dst = self.attributes.get("dst")
+        local = LocalTime(
+            timezone if isinstance(timezone, str) else "UTC", dst if isinstance(dst, DstRule) else DEFAULT_DST
+        )
         self._schedule(local)
         self._lifetime(local)
 

@@ -81,8 +81,8 @@ def depth_exceeds(raw: bytes, value: object, depth_max: int) -> bool:
     if raw.count(b"{") + raw.count(b"[") <= depth_max:
         return False  # fewer brackets than levels: the walk below is for the few
     level = [value]
-    for _ in range(depth_max + 1):
-        level = [child for parent in level for child in _children(parent)]
+    for _ in range(depth_max):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
         if not level:
             return False
     return True

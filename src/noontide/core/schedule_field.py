@@ -160,6 +160,7 @@ def _long_form(question: ScheduleQuestion, findings: Findings) -> _Form | None:
         case str():
             return _Form(value, rewritten=True)
         case list():
+            _limit_union(value, "/schedule", findings)
             return _Form({"cron": value}, rewritten=True, said=("/schedule/cron", "/schedule"))
         case dict():
             return _object_form(value, findings)
@@ -169,7 +170,7 @@ def _long_form(question: ScheduleQuestion, findings: Findings) -> _Form | None:
 
 def _object_form(value: dict[str, object], findings: Findings) -> _Form:
     given = members(value, "/schedule", _MEMBERS, findings)
-    _limit_union(given.get("cron"), findings)
+    _limit_union(given.get("cron"), "/schedule/cron", findings)
     for long in _IN_SECONDS:
         short = f"{long}_sec"
         if short in given and long not in given:
@@ -180,10 +181,10 @@ def _object_form(value: dict[str, object], findings: Findings) -> _Form:
     return _Form(given, rewritten=False)
 
 
-def _limit_union(crons: object, findings: Findings) -> None:
+def _limit_union(crons: object, pointer: str, findings: Findings) -> None:
     if isinstance(crons, list) and len(crons) > findings.limits.crons_per_union_max:
         message = f"must be a list of at most {findings.limits.crons_per_union_max} expressions"
-        raise InvalidDefinition.of("/schedule/cron", message)
+        raise InvalidDefinition.of(pointer, message)
 
 
 def _as_said(refused: InvalidDefinition, said: tuple[str, str] | None) -> InvalidDefinition:

@@ -287,8 +287,8 @@ class _Command:
         self._findings = Findings(limits)
         values = decode_members(b"{}" if kind is Kind.DELETE and body == b"null" else body, limits=limits).values
         for other, word in _OTHER_WORDS.items():
-            if word in _FIELDS[kind] and other in values:
-                values.setdefault(word, values.pop(other))
+            if word in _FIELDS[kind] and other in values and word not in values:
+                values[word] = values.pop(other)
         self._given = members(values, "", _FIELDS[kind], self._findings)
 
     def request(self, terms: Terms) -> Request:
