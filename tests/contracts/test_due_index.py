@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noontide.adapters.memory.index import MemoryIndex
-from noontide.adapters.rocksdb.errors import IndexClosed, IndexFailed, IndexInUse
+from noontide.ports.due_index import IndexClosed, IndexFailed, IndexInUse
 from noontide.adapters.rocksdb.index import ROW_BY_ROW_DELETES_MAX, RocksIndex
 from noontide.adapters.rocksdb.options import MIB, SharedMemory
 from noontide.ports.due_index import DueIndex, IndexBatch
@@ -391,7 +391,7 @@ class TestDamage:
 _FULL_DISK = """
 import os, resource, sys
 from pathlib import Path
-from noontide.adapters.rocksdb.errors import IndexFailed
+from noontide.ports.due_index import IndexFailed
 from noontide.adapters.rocksdb.index import RocksIndex
 from noontide.ports.due_index import IndexBatch
 

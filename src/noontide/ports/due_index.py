@@ -9,6 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from noontide.core.errors import NoontideError
+
+
+class IndexFailed(NoontideError):
+    """The index could not be read or written; close it, open it again and refill what is missing from the log."""
+
+
+class IndexInUse(IndexFailed):
+    """The folder is held by somebody else; nothing in it was touched."""
+
+
+class IndexClosed(IndexFailed):
+    """A call came after `close`."""
+
 
 @dataclass(slots=True)
 class IndexBatch:
@@ -25,7 +39,7 @@ class DueIndex(Protocol):
     """Ordered rows. All calls are synchronous and short (bounded by their arguments)."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of the keys; None where there is no row. Sorted keys are read faster."""
+        """Values in the order of the keys; None where there is no row."""
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` rows with start <= key < stop, ascending."""

@@ -65,11 +65,15 @@ class Doubt(NoontideError):
     """A commit whose outcome is unknown.
 
     suspects: partitions whose records were refused or did not answer in time (empty when nothing points anywhere).
+    refused: the broker answered and will not take these records, however often they are tried.
     """
 
-    def __init__(self, message: str, *, suspects: frozenset[TopicPartition] = frozenset()) -> None:
+    def __init__(
+        self, message: str, *, suspects: frozenset[TopicPartition] = frozenset(), refused: bool = False
+    ) -> None:
         super().__init__(message)
         self.suspects = suspects
+        self.refused = refused
 
 
 class SlotLog(Protocol):
@@ -120,6 +124,9 @@ class Replay(Protocol):
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks (uncommitted view), so that open and aborted transactions are covered."""
+
+    def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Last stable offsets: how far a reader of committed records can come now."""
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

@@ -13,7 +13,7 @@ import os
 import shutil
 from pathlib import Path
 
-from noontide.adapters.rocksdb.errors import IndexFailed, IndexInUse
+from noontide.ports.due_index import IndexFailed, IndexInUse
 
 
 class IndexFolder:

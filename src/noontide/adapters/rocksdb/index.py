@@ -14,7 +14,7 @@ from typing import cast
 
 from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 
-from noontide.adapters.rocksdb.errors import IndexClosed, IndexFailed
+from noontide.ports.due_index import IndexClosed, IndexFailed
 from noontide.adapters.rocksdb.folder import IndexFolder
 from noontide.adapters.rocksdb.options import (
     MEMTABLE_RANGE_DELETES_MAX,

@@ -1,0 +1,308 @@
+"""A request arrives: accept it, refuse it with reasons, or forward it to the partition it belongs to.
+
+    wrong partition?    forward once, by signals, with its original append time
+    stale forward?      rejected: the job has a younger version or a younger delete marker
+    define              checked, normalised, written to `jobs`; the cursor follows
+    delete              tombstone, and a marker that remembers the id for a while
+    trigger, cancel     runs by hand
+
+Whatever was due before the request was appended is claimed first, with the definition it had then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from noontide.actors.closing import Closing
+from noontide.actors.effects import Effects, Scene
+from noontide.actors.firing import Due, Firing
+from noontide.actors.live_runs import LiveRuns
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.timelines import timeline_of
+from noontide.core.cursor import Cursor, JobState
+from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
+from noontide.core.errors import InvalidDefinition, Problem
+from noontide.core.ids import manual_run_id
+from noontide.core.job import Job
+from noontide.core.occurrence import Occurrence
+from noontide.core.run import RunState
+from noontide.core.schedule import OneOff
+from noontide.core.targets import TopicTarget
+from noontide.ports.record_log import Headers, Record, TopicPartition
+from noontide.records import rows
+from noontide.records.config import ConfigView
+from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
+from noontide.records.jobs import job_headers
+from noontide.records.rejected import Origin
+from noontide.records.requests import Cancel, Define, Delete, Request, Trigger, decode_request
+from noontide.records.state import decode_cursor
+
+SETTLED_MAX = 100
+"""Occurrences of one job that are claimed ahead of a request; older ones are left to the misfire rule."""
+
+
+class Input(NamedTuple):
+    """A request.
+
+    origin: where it was first written, at `appended_ms`; source: where it was read.
+    forwarded: it came by `signals` from the partition it was found in.
+    """
+
+    source: Origin
+    origin: Origin
+    appended_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    forwarded: bool = False
+
+    @property
+    def wants_verdict(self) -> bool:
+        """Whether the sender asked for the answer to be kept."""
+        return any(name == "verdict" for name, _ in self.headers)
+
+
+class _Known(NamedTuple):
+    """What is in force for the id. A row always comes with a cursor; a cursor without row is a marker."""
+
+    row: JobRow | None
+    row_bytes: bytes | None
+    cursor: Cursor | None
+
+
+class Admission:
+    """Judges the requests of one partition."""
+
+    def __init__(self, partition: int, live: LiveRuns, firing: Firing, closing: Closing, settings: SchedulerSettings) -> None:
+        self._partition = partition
+        self._live = live
+        self._firing = firing
+        self._closing = closing
+        self._settings = settings
+
+    def admit(self, item: Input, scene: Scene) -> None:
+        """Decide one request."""
+        try:
+            request = decode_request(key=item.key, value=item.value, headers=item.headers)
+            if self._forward(item, scene):
+                return
+            etag = self._apply(request, item, scene)
+        except InvalidDefinition as refused:
+            self.refuse(item, refused.problems, scene)
+            return
+        scene.effects.counts["accepted"] += 1
+        if item.wants_verdict:
+            scene.effects.put_verdict(item.origin, etag=etag, problems=(), at_ms=item.appended_ms)
+
+    def refuse(self, item: Input, problems: tuple[Problem, ...], scene: Scene) -> None:
+        """Write down why a request is not accepted; the last accepted definition stays in force."""
+        at_ms = item.appended_ms
+        scene.effects.reject(item.origin, key=item.key, value=item.value, problems=problems, at_ms=at_ms)
+        if item.wants_verdict:
+            scene.effects.put_verdict(item.origin, etag=None, problems=problems, at_ms=at_ms)
+
+    def _forward(self, item: Input, scene: Scene) -> bool:
+        layout, names = scene.world.layout, scene.effects.names
+        assert item.key is not None
+        home = layout.partition_of(item.key)
+        if home == self._partition:
+            return False
+        if item.forwarded:
+            raise InvalidDefinition.of("", f"forwarded to partition {self._partition}, belongs to {home}")
+        mailbox = layout.signals_partition(layout.slot_of(home), names.slot)
+        headers = [
+            ("kind", b"forward"),
+            ("origin", item.origin.text.encode()),
+            ("appended", b"%d" % item.appended_ms),
+            *((f"request-{name}", value) for name, value in item.headers),
+        ]
+        scene.effects.outputs[TopicPartition(names.signals, mailbox)].append(Record(item.key, item.value, headers))
+        scene.effects.counts["misrouted"] += 1
+        return True
+
+    def _apply(self, request: Request, item: Input, scene: Scene) -> str | None:
+        known = self._known(request.job_id, scene.effects)
+        if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= item.appended_ms:
+            raise InvalidDefinition.of("", "stale: written to a wrong partition before what is in force now")
+        _check_etag(request.if_match, known.row)
+        domain = item.origin.topic.removeprefix("requests.")
+        if known.row is not None and not _may_touch(known.row, request, domain, scene):
+            raise InvalidDefinition.of("", f"there is no job {request.job_id!r} that {domain!r} may speak for")
+        match request:
+            case Define():
+                return self._define(request, known, item, scene)
+            case Delete():
+                self._delete(request.job_id, known, item, scene)
+            case Trigger():
+                return self._trigger(request, known, item, scene)
+            case Cancel():
+                self._cancel(request, scene)
+            case _:
+                raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
+        return None
+
+    def _known(self, job_id: str, effects: Effects) -> _Known:
+        key = job_id.encode()
+        row = effects.read(rows.job_key(self._partition, key))
+        cursor = effects.read(rows.cursor_key(self._partition, key))
+        return _Known(
+            None if row is None else decode_job_row(row), row, None if cursor is None else decode_cursor(cursor)
+        )
+
+    # --- define
+
+    def _define(self, request: Define, known: _Known, item: Input, scene: Scene) -> str:
+        previous = None if known.row is None else load_definition(known.row.document)
+        definition = self._parsed(request, previous, item, scene)
+        job = definition.job
+        if previous is not None and previous.tenant != job.tenant:
+            raise InvalidDefinition.of("/id", "this id is not available")
+        self._check_names(job, item, scene)
+        cursor = self._settled(known, request.job_id, item, scene)
+        created_ms = item.appended_ms if known.row is None else known.row.created_ms
+        etag, key = item.origin.etag, request.job_id.encode()
+        headers = job_headers(
+            etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms
+        )
+        scene.effects.put_job(
+            self._partition,
+            key,
+            row=encode_job_row(job, definition.document, etag=etag, created_ms=created_ms),
+            record=Record(key, definition.document, headers),
+        )
+        moved = self._cursor_after(job, previous, cursor, at_ms=item.appended_ms, config=scene.world.config)
+        scene.effects.put_cursor(self._partition, key, moved)
+        return etag
+
+    def _parsed(self, request: Define, previous: Job | None, item: Input, scene: Scene) -> Definition:
+        context = DefinitionContext(
+            key=request.job_id,
+            tenant=None,
+            created_ms=item.appended_ms,
+            limits=self._settings.definition,
+            previous=previous,
+            topic_prefix=scene.world.layout.prefix,
+        )
+        definition = parse_definition(request.document, context=context)
+        scene.effects.counts["warnings"] += len(definition.warnings)
+        return definition
+
+    @staticmethod
+    def _check_names(job: Job, item: Input, scene: Scene) -> None:
+        """What a definition refers to must exist and be open to its tenant."""
+        config = scene.world.config
+        domain = item.origin.topic.removeprefix("requests.")
+        if not config.may_speak_for(domain, job.tenant):
+            raise InvalidDefinition.of("/tenant", f"the domain {domain!r} may not speak for {job.tenant!r}")
+        missing = [name for name in (*job.calendar.include, *job.calendar.exclude) if name not in config.calendars]
+        if missing:
+            scene.effects.wants_fresh_config |= not scene.world.config_is_fresh
+            raise InvalidDefinition.of("/calendar", f"no calendar is called {missing[0]!r}")
+        if isinstance(job.target, TopicTarget):
+            registered = config.topics.get(job.target.name)
+            if registered is not None and not registered.allows(job.tenant):
+                raise InvalidDefinition.of("/target/topic/name", f"{job.target.name!r} is not open to {job.tenant!r}")
+
+    def _settled(self, known: _Known, job_id: str, item: Input, scene: Scene) -> Cursor | None:
+        """The cursor once everything due before the request is claimed; its due row is void."""
+        cursor, effects, key = known.cursor, scene.effects, job_id.encode()
+        effects.unschedule(self._partition, key, cursor)
+        for _ in range(SETTLED_MAX):
+            if cursor is None or known.row_bytes is None or cursor.state is not JobState.ACTIVE:
+                break
+            if cursor.due_ms is None or cursor.start_ms is None or cursor.due_ms > item.appended_ms:
+                break
+            occurrence = Occurrence(cursor.due_ms, cursor.start_ms)
+            due = Due(self._partition, job_id, occurrence, cursor.runs, cursor.generation, cursor.accepted_ms)
+            before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene)
+            effects.unschedule(self._partition, key, cursor)
+            if cursor.due_ms == before.due_ms:
+                break
+        return cursor
+
+    def _cursor_after(
+        self, job: Job, previous: Job | None, cursor: Cursor | None, *, at_ms: int, config: ConfigView
+    ) -> Cursor:
+        old = Cursor(JobState.ACTIVE) if cursor is None else cursor
+        if old.state is JobState.DELETED:
+            old = Cursor(JobState.ACTIVE, generation=old.generation + 1)
+        kept = old._replace(accepted_ms=at_ms, reason=None)
+        if job.paused:
+            return kept._replace(state=JobState.PAUSED, due_ms=None, start_ms=None, reason=job.note or None)
+        same = previous is not None and _moves_like(previous, job)
+        if same and old.state in (JobState.ACTIVE, JobState.COMPLETED):
+            return kept
+        first = _first(job, at_ms, config, may_be_past=not same)
+        if first is None and job.schedule is not None:
+            removal_ms = at_ms + self._settings.completed_retention_ms
+            return kept._replace(state=JobState.COMPLETED, due_ms=None, start_ms=removal_ms)
+        due_ms, start_ms = (None, None) if first is None else first
+        return kept._replace(state=JobState.ACTIVE, due_ms=due_ms, start_ms=start_ms)
+
+    # --- delete, trigger, cancel
+
+    def _delete(self, job_id: str, known: _Known, item: Input, scene: Scene) -> None:
+        if known.row is None or known.cursor is None:
+            raise InvalidDefinition.of("", f"there is no job {job_id!r}")
+        cursor = self._settled(known, job_id, item, scene)
+        assert cursor is not None
+        for run in list(self._live.of_job(job_id, scene.effects)):
+            if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
+                self._closing.cancel(run, scene, reason="the job was deleted")
+        key = job_id.encode()
+        scene.effects.delete_job(self._partition, key, headers=[("origin", item.origin.text.encode())])
+        until_ms = item.appended_ms + self._settings.marker_retention_ms
+        marker = Cursor(JobState.DELETED, None, until_ms, generation=cursor.generation, accepted_ms=item.appended_ms)
+        scene.effects.put_cursor(self._partition, key, marker)
+
+    def _trigger(self, request: Trigger, known: _Known, item: Input, scene: Scene) -> str:
+        if known.row is None or known.row_bytes is None or known.cursor is None:
+            raise InvalidDefinition.of("", f"there is no job {request.job_id!r}")
+        row_bytes = known.row_bytes
+        if request.payload is not None:
+            row_bytes = with_payload(row_bytes, request.job_id, request.payload)
+        now = Occurrence(item.appended_ms, item.appended_ms)
+        due = Due(self._partition, request.job_id, now, 0, known.cursor.generation, known.cursor.accepted_ms)
+        name = manual_run_id(request.job_id, item.origin.offset)
+        self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
+        return known.row.etag
+
+    def _cancel(self, request: Cancel, scene: Scene) -> None:
+        named = request.run_id
+        found = [run for run in self._live.of_job(request.job_id, scene.effects) if named in (None, run.run_id)]
+        for run in found:
+            self._closing.cancel(run, scene, reason=request.reason or "cancelled by request")
+        if not found:
+            raise InvalidDefinition.of("/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed")
+
+
+def _may_touch(row: JobRow, request: Request, domain: str, scene: Scene) -> bool:
+    named = request.terms.tenant
+    return scene.world.config.may_speak_for(domain, row.tenant) and named in (None, row.tenant)
+
+
+def _check_etag(if_match: str | None, row: JobRow | None) -> None:
+    if if_match is None or (if_match == "*" and row is not None):
+        return
+    current = None if row is None else row.etag
+    if if_match.strip('"') != current:
+        raise InvalidDefinition.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")
+
+
+def _moves_like(old: Job, new: Job) -> bool:
+    """Whether both definitions give the same occurrences."""
+
+    def movement(job: Job) -> tuple[object, ...]:
+        key = None if job.schedule is None else job.schedule.key
+        return key, job.timing, job.starts_at_ms, job.ends_at_ms, job.max_runs, job.calendar
+
+    return movement(old) == movement(new)
+
+
+def _first(job: Job, after_ms: int, config: ConfigView, *, may_be_past: bool) -> Occurrence | None:
+    """The first occurrence of a definition accepted at `after_ms`. A new one-off in the past is due at once."""
+    if job.schedule is None:
+        return None
+    if isinstance(job.schedule, OneOff) and may_be_past:
+        return Occurrence(job.schedule.at_ms, job.schedule.at_ms + timeline_of(job, config).spread_ms)
+    return timeline_of(job, config).next_after(after_ms)

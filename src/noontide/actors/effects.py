@@ -1,0 +1,207 @@
+"""What a cycle wants to happen: records for one transaction, rows for one write batch, and what to remember afterwards.
+
+Each kind of fact has one method here, which keeps the record, the row and the memory of it together. Nothing takes
+effect before the commit; until then the rows written so far are what the rest of the cycle reads (`read`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from noontide.actors.world import World
+from noontide.core.cursor import Cursor
+from noontide.core.errors import Problem
+from noontide.core.run import Run
+from noontide.ports.due_index import IndexBatch
+from noontide.ports.record_log import Headers, Record, TopicPartition
+from noontide.records import executions, rows, state
+from noontide.records.leases import encode_lease
+from noontide.records.rejected import Origin, encode_rejected
+from noontide.records.topics import Layout
+
+Key = bytes
+
+
+class Send(NamedTuple):
+    """A record for a topic that is not registered, to be sent after the commit."""
+
+    partition: int
+    run_id: str
+    topic: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Full topic names and the owner's partitions of them, computed once per slot."""
+
+    layout: Layout
+    slot: int
+    state: TopicPartition
+    leases: TopicPartition
+    executions: TopicPartition
+    dead_letters: TopicPartition
+    jobs: str
+    signals: str
+    rejected: str
+
+    @classmethod
+    def of(cls, layout: Layout, slot: int) -> Names:
+        """The names for one slot."""
+        return cls(
+            layout=layout,
+            slot=slot,
+            state=TopicPartition(layout.name("state"), slot),
+            leases=TopicPartition(layout.name("leases"), slot),
+            executions=TopicPartition(layout.name("executions"), slot),
+            dead_letters=TopicPartition(layout.name("dead-letters"), slot),
+            jobs=layout.name("jobs"),
+            signals=layout.name("signals"),
+            rejected=layout.name("rejected"),
+        )
+
+
+class Effects:
+    """Everything that one cycle of a slot decided."""
+
+    def __init__(self, names: Names, fetched: Mapping[Key, bytes | None]) -> None:
+        self.names = names
+        self.outputs: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
+        self.index = IndexBatch()
+        self.due_changes: list[tuple[Key, bytes | None]] = []
+        self.run_changes: list[tuple[int, str, Run | None]] = []
+        self.sends: list[Send] = []
+        self.live_changes: dict[str, dict[str, Run | None]] = {}
+        self.used: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.wants_fresh_config = False
+        self._fetched = fetched
+        self._puts = self.index.puts
+
+    def read(self, key: Key) -> bytes | None:
+        """A row as this cycle sees it: what it wrote, else what was fetched before it began."""
+        if key in self._puts:
+            return self._puts[key]
+        return self._fetched[key]
+
+    def fetched(self, key: Key) -> bytes | None:
+        """A row as it was before this cycle."""
+        return self._fetched[key]
+
+    # --- jobs and cursors
+
+    def put_job(self, partition: int, job_id: bytes, *, row: bytes, record: Record) -> None:
+        """A definition is accepted."""
+        self.outputs[TopicPartition(self.names.jobs, partition)].append(record)
+        self._puts[rows.job_key(partition, job_id)] = row
+
+    def delete_job(self, partition: int, job_id: bytes, *, headers: Headers) -> None:
+        """A definition is gone (its cursor may stay as a marker)."""
+        self.outputs[TopicPartition(self.names.jobs, partition)].append(Record(job_id, None, headers))
+        self._puts[rows.job_key(partition, job_id)] = None
+
+    def put_cursor(self, partition: int, job_id: bytes, cursor: Cursor) -> None:
+        """A job moves on. The due row of the cursor before it must have been taken or unscheduled."""
+        value = state.encode_cursor(cursor)
+        self.outputs[self.names.state].append(Record(state.CURSOR + job_id, value))
+        self._puts[rows.cursor_key(partition, job_id)] = value
+        due = rows.due_row_of(partition, job_id, cursor)
+        if due is not None:
+            self._puts[due[0]] = due[1]
+            self.due_changes.append(due)
+
+    def drop_cursor(self, partition: int, job_id: bytes) -> None:
+        """Nothing is known of the id any more."""
+        self.outputs[self.names.state].append(Record(state.CURSOR + job_id, None))
+        self._puts[rows.cursor_key(partition, job_id)] = None
+
+    def unschedule(self, partition: int, job_id: bytes, cursor: Cursor | None) -> None:
+        """The due row that follows from this cursor is void."""
+        due = None if cursor is None else rows.due_row_of(partition, job_id, cursor)
+        if due is not None:
+            self._puts[due[0]] = None
+            self.due_changes.append((due[0], None))
+
+    def is_void(self, due_key: Key) -> bool:
+        """Whether this cycle unscheduled a row that it had already taken."""
+        return due_key in self._puts and self._puts[due_key] is None
+
+    # --- runs
+
+    def open_run(self, partition: int, run: Run, claimed: bytes | None, document: Record | None) -> None:
+        """A run becomes live, or its live state changes (then without `claimed` and `document`).
+
+        claimed: the JobRow it runs with; document: the `state` record that keeps it.
+        """
+        run_id, lease = run.run_id.encode(), encode_lease(run)
+        self.outputs[self.names.leases].append(Record(run_id, lease))
+        self._puts[rows.live_key(partition, run_id)] = lease
+        if document is not None:
+            self.outputs[self.names.state].append(document)
+            self._puts[rows.claimed_key(partition, run_id)] = claimed
+        self.run_changes.append((partition, run.run_id, run))
+        self.live_changes.setdefault(run.job_id, {})[run.run_id] = run
+
+    def close_run(self, partition: int, run: Run) -> None:
+        """A live run is over."""
+        run_id = run.run_id.encode()
+        self.outputs[self.names.leases].append(Record(run_id, None))
+        self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
+        self._puts[rows.live_key(partition, run_id)] = None
+        self._puts[rows.claimed_key(partition, run_id)] = None
+        self.run_changes.append((partition, run.run_id, None))
+        self.live_changes.setdefault(run.job_id, {})[run.run_id] = None
+
+    def record(self, run_id: str, execution: bytes) -> None:
+        """One line of history."""
+        self.outputs[self.names.executions].append(Record(run_id.encode(), execution))
+
+    def decide(
+        self, run_id: str, *, job_id: str, tenant: str, due_ms: int, at_ms: int, state: str, reason: str
+    ) -> None:
+        """An occurrence that does not run, and why."""
+        line = executions.decided(
+            run_id=run_id, job_id=job_id, tenant=tenant, due_ms=due_ms, at_ms=at_ms, state=state, reason=reason
+        )
+        self.record(run_id, line)
+        self.counts[state] += 1
+
+    # --- answers to requests
+
+    def reject(self, origin: Origin, *, key: bytes | None, value: bytes | None, problems: Sequence[Problem], at_ms: int) -> None:
+        """A request is refused; what it asked for does not happen."""
+        names = self.names
+        partition = origin.partition % names.layout.topic_partitions("rejected")
+        self.outputs[TopicPartition(names.rejected, partition)].append(
+            Record(key, encode_rejected(origin, problems=problems, value=value, at_ms=at_ms))
+        )
+        self.counts["rejected"] += 1
+
+    def put_verdict(self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int) -> None:
+        """Keep the answer to a request whose sender asked for one."""
+        key = state.verdict_record_key(origin.text)
+        listed = [{"pointer": problem.pointer, "message": problem.message} for problem in problems]
+        self.outputs[self.names.state].append(Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms)))
+        first = self.names.layout.partitions_of(self.names.slot)[0]
+        self._puts[rows.verdict_key(first, at_ms, key)] = b""
+
+    def drop_verdict(self, row_key: Key) -> None:
+        """Forget an answer."""
+        self.outputs[self.names.state].append(Record(rows.verdict_record_key(row_key), None))
+        self._puts[row_key] = None
+
+    def put_position(self, partition: int, name: int | str, position: state.Position) -> None:
+        """Inputs up to here are part of this transaction."""
+        value = state.encode_position(position)
+        self.outputs[self.names.state].append(Record(state.position_record_key(name), value))
+        self._puts[rows.meta_key(partition, state.position_record_key(name))] = value
+
+
+class Scene(NamedTuple):
+    """What a rule acts in: the world it may look at, and the effects it may add to."""
+
+    world: World
+    effects: Effects

@@ -1,0 +1,56 @@
+"""What a slot reads: which partitions of which topics, from where, and how their records become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from noontide.actors.admission import Input
+from noontide.ports.record_log import Incoming, TopicPartition
+from noontide.records.rejected import Origin
+from noontide.records.topics import DEFAULT_DOMAINS, Layout
+
+SIGNALS = "signals"
+
+
+class Inputs:
+    """The input topics of one slot."""
+
+    def __init__(self, layout: Layout, slot: int) -> None:
+        self._layout = layout
+        self._slot = slot
+        self._short_names: dict[str, str] = {}
+
+    def partitions(self, domains: Iterable[str]) -> list[TopicPartition]:
+        """Every partition the slot reads, for these request domains and the ones that always exist."""
+        layout, numbers = self._layout, self._layout.partitions_of(self._slot)
+        topics = [layout.name("requests", domain=domain) for domain in sorted({*domains, *DEFAULT_DOMAINS})]
+        mailboxes = layout.signals_partitions_of(self._slot)
+        return [
+            *(TopicPartition(topic, number) for topic in topics for number in numbers),
+            *(TopicPartition(layout.name(SIGNALS), mailbox) for mailbox in mailboxes),
+        ]
+
+    def position(self, at: TopicPartition, positions: Mapping[int | str, Mapping[str, int]]) -> int:
+        """The next offset to read of one of them; 0 when nothing of it was consumed yet."""
+        short = self._short(at.topic)
+        owner: int | str = f"slot-{self._slot}" if short == SIGNALS else at.partition
+        return positions.get(owner, {}).get(Origin(short, at.partition, 0).name, 0)
+
+    def request(self, record: Incoming) -> Input | None:
+        """The request in a record; None for a signal that is not one."""
+        source = Origin(self._short(record.topic), record.partition, record.offset)
+        if source.topic != SIGNALS:
+            return Input(source, source, record.appended_ms, record.key, record.value, record.headers)
+        headers = dict(record.headers)
+        if headers.get("kind") != b"forward" or record.key is None:
+            return None
+        topic, partition, offset = headers["origin"].decode().rsplit("/", 2)
+        original = [(name[8:], value) for name, value in record.headers if name.startswith("request-")]
+        origin = Origin(topic, int(partition), int(offset))
+        return Input(source, origin, int(headers["appended"]), record.key, record.value, original, True)
+
+    def _short(self, topic: str) -> str:
+        name = self._short_names.get(topic)
+        if name is None:
+            name = self._short_names[topic] = self._layout.short(topic)
+        return name

@@ -1,0 +1,261 @@
+"""One partition of jobs: what it remembers, what it needs to know, and what it decides.
+
+A cycle of its slot goes through here twice:
+
+    gather   `collect` takes what is to be decided now: requests, deliveries, runs whose wait is over, due occurrences;
+             `wanted` names the rows of the index that deciding will read
+    decide   `decide` adds to the cycle's effects; it changes nothing here and reads no clock
+    apply    `apply` takes over what the commit made true
+
+Anything that goes wrong in between drops the whole partition; `restore` builds it anew from the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from noontide.actors.admission import Admission, Input
+from noontide.actors.closing import Closing, Delivered
+from noontide.actors.effects import Effects, Scene
+from noontide.actors.firing import Due, Firing
+from noontide.actors.hand_out import Claim, hand_out, wait
+from noontide.actors.live_runs import LiveRuns
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.timers import DueItem, DueWindow
+from noontide.actors.world import Route, World
+from noontide.core.cursor import Cursor, JobState
+from noontide.core.errors import NoontideError, Problem
+from noontide.core.occurrence import Occurrence
+from noontide.core.run import Run, RunState
+from noontide.records import rows
+from noontide.records.job_row import decode_job_row
+
+KAFKA = "kafka://"
+
+
+class Poisoned(NoontideError):
+    """Deciding one item failed; the rest of the work is decided again without it."""
+
+    def __init__(self, partition: int, item: object, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.partition = partition
+        self.item = item
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """What one partition has to decide in one cycle, in this order.
+
+    drained: the key range of the due rows; set_aside: items that are not to be tried (by their `id()`), and why.
+    """
+
+    inputs: list[Input] = field(default_factory=list)
+    deliveries: list[Delivered] = field(default_factory=list)
+    released: list[Run] = field(default_factory=list)
+    due: list[DueItem] = field(default_factory=list)
+    drained: tuple[bytes, bytes] | None = None
+    set_aside: dict[int, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.deliveries or self.released or self.due)
+
+    def items(self) -> Iterator[Input | Delivered | Run | DueItem]:
+        """Everything, in the order in which it is decided."""
+        yield from self.inputs
+        yield from self.deliveries
+        yield from self.released
+        yield from self.due
+
+
+class Budget(NamedTuple):
+    """How much a partition may take into one cycle."""
+
+    inputs: int
+    due: int
+
+
+class Partition:
+    """The actor of one partition."""
+
+    def __init__(self, number: int, settings: SchedulerSettings) -> None:
+        self.number = number
+        self.inbox: deque[Input] = deque()
+        self.deliveries: deque[Delivered] = deque()
+        self.live = LiveRuns()
+        self.window = DueWindow(number, preload_max=settings.preload_max, late_heap_max=settings.late_heap_max)
+        self._stuck: dict[str, Route | None] = {}
+        self._closing = Closing(number, self.live)
+        self._firing = Firing(self.live, self._closing, settings)
+        self._admission = Admission(number, self.live, self._firing, self._closing, settings)
+        self._settings = settings
+
+    # --- gather
+
+    def collect(self, world: World, budget: Budget) -> Work:
+        """Take what is to be decided now, within the budget."""
+        inputs = [self.inbox.popleft() for _ in range(min(len(self.inbox), budget.inputs))]
+        deliveries = [self.deliveries.popleft() for _ in range(min(len(self.deliveries), budget.inputs))]
+        released = self.live.due(world.now_ms, budget.due)
+        for target in self.live.targets_waited_for():
+            released += self._freed(target, world, budget.due - len(released))
+        due = self.window.take(world.now_ms, max(0, budget.due - len(released)))
+        return Work(inputs=inputs, deliveries=deliveries, released=released, due=due)
+
+    def _freed(self, target: str, world: World, limit: int) -> list[Run]:
+        """Runs that wait for a topic which may be able to take them now."""
+        route = world.routes.get(target.removeprefix(KAFKA))
+        if not target.startswith(KAFKA) or limit <= 0 or self._stuck.get(target, ()) == route:
+            return []
+        if route is not None and (route.problem is not None or not route.allowance):
+            return []
+        return self.live.waiting_for(target, limit if route is None else min(limit, route.allowance))
+
+    def wanted(self, work: Work) -> Iterable[bytes]:
+        """Keys of the rows that deciding this work reads."""
+        number = self.number
+        for item in work.inputs:
+            if item.key is not None:
+                yield rows.job_key(number, item.key)
+                yield rows.cursor_key(number, item.key)
+        for run_id in (*(event.run_id for event in work.deliveries), *(run.run_id for run in work.released)):
+            yield rows.claimed_key(number, run_id.encode())
+            run = self.live.by_id.get(run_id)
+            if run is not None:
+                yield rows.cursor_key(number, run.job_id.encode())
+        for key, _ in work.due:
+            yield rows.job_key(number, key[8:])
+
+    def trim(self, work: Work, fetched: Mapping[bytes, bytes | None], bytes_max: int) -> None:
+        """Give back due rows whose jobs are more than `bytes_max` together (at least one stays)."""
+        left, kept = bytes_max, 0
+        for key, _ in work.due:
+            left -= len(fetched[rows.job_key(self.number, key[8:])] or b"")
+            if left < 0 and kept:
+                break
+            kept += 1
+        self.window.give_back(len(work.due) - kept)
+        work.due = work.due[:kept]
+        if work.due:
+            work.drained = self.window.drained(work.due)
+
+    # --- decide
+
+    def decide(self, work: Work, scene: Scene) -> None:
+        """Decide all of it, in order. Raises Poisoned for the first item that fails."""
+        for item in work.items():
+            try:
+                if id(item) in work.set_aside:
+                    self._set_aside(item, work.set_aside[id(item)], scene)
+                else:
+                    self._decide(item, scene)
+            except Poisoned:
+                raise
+            except Exception as error:
+                raise Poisoned(self.number, item, error) from error
+        if work.drained is not None:
+            scene.effects.index.deleted_ranges.append(work.drained)
+
+    def _decide(self, item: Input | Delivered | Run | DueItem, scene: Scene) -> None:
+        match item:
+            case Input():
+                self._admission.admit(item, scene)
+            case Delivered():
+                self._closing.settle(item, scene)
+            case Run():
+                self._hand_out(item, scene)
+            case key, value:
+                self._due(key, value, scene)
+
+    def _hand_out(self, run: Run, scene: Scene) -> None:
+        row = scene.effects.fetched(rows.claimed_key(self.number, run.run_id.encode()))
+        if row is None:
+            raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
+        hand_out(Claim(self.number, run, decode_job_row(row), row, False), *scene)
+
+    def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
+        if scene.effects.is_void(key):
+            return
+        start_ms, job_id = rows.due_key_parts(key)
+        due = rows.decode_due_row(value)
+        match due.purpose:
+            case rows.Purpose.FIRE:
+                row = scene.effects.read(rows.job_key(self.number, job_id))
+                if row is None:
+                    raise LookupError("due without a definition")
+                occurrence = Occurrence(due.due_ms, start_ms)
+                at = Due(self.number, job_id.decode(), occurrence, due.runs, due.generation, due.accepted_ms)
+                self._firing.fire(at, row, scene)
+            case rows.Purpose.REMOVE:
+                scene.effects.delete_job(self.number, job_id, headers=[("reason", b"completed")])
+                scene.effects.drop_cursor(self.number, job_id)
+            case rows.Purpose.FORGET:
+                scene.effects.drop_cursor(self.number, job_id)
+
+    def _set_aside(self, item: Input | Delivered | Run | DueItem, reason: str, scene: Scene) -> None:
+        """Handling this item fails, here or at the broker: refuse the request, or quarantine the job."""
+        scene.effects.counts["set_aside"] += 1
+        match item:
+            case Input():
+                self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
+            case Run():
+                row = scene.effects.fetched(rows.claimed_key(self.number, item.run_id.encode())) or b""
+                wait(Claim(self.number, item, decode_job_row(row), row, False), scene.effects, reason=reason)
+            case Delivered():
+                pass
+            case key, value:
+                self._quarantine(key, value, reason, scene)
+
+    def _quarantine(self, key: bytes, value: bytes, reason: str, scene: Scene) -> None:
+        _, job_id = rows.due_key_parts(key)
+        due = rows.decode_due_row(value)
+        cursor = Cursor(
+            JobState.QUARANTINED, due.due_ms, None, due.runs, due.generation, None, due.accepted_ms, reason[:500]
+        )
+        scene.effects.put_cursor(self.number, job_id, cursor)
+
+    # --- apply
+
+    def apply_due(self, key: bytes, value: bytes | None) -> None:
+        """A due row was written (or deleted) by the cycle."""
+        if value is None:
+            self.window.remove(key)
+        else:
+            self.window.add(key, value)
+
+    def apply_runs(self, changes: Iterable[tuple[str, Run | None]], work: Work | None, world: World) -> None:
+        """Runs were opened, changed (the run) or closed (None) by the cycle.
+
+        A topic that took none of the runs that waited for it is left alone until its route changes.
+        """
+        for run_id, run in changes:
+            self.live.remove(run_id) if run is None else self.live.put(run)
+        released = [] if work is None else work.released
+        for target in {run.target for run in released}:
+            tried = [run for run in released if run.target == target]
+            waiting = [run for run in tried if self._still_waits(run)]
+            if len(waiting) == len(tried) >= self.live.count_waiting(target):
+                self._stuck[target] = world.routes.get(target.removeprefix(KAFKA))
+            else:
+                self._stuck.pop(target, None)
+
+    def _still_waits(self, run: Run) -> bool:
+        now = self.live.by_id.get(run.run_id)
+        return now is not None and now.state is RunState.PENDING and not now.not_before_ms
+
+    def next_wake_ms(self) -> int | None:
+        """When something is due by itself; None when nothing is in memory."""
+        times = [at for at in (self.window.next_ms(), self.live.next_ms()) if at is not None]
+        return min(times, default=None)
+
+    def is_active(self, now_ms: int) -> bool:
+        """Whether there may be something to decide now."""
+        wake_ms = self.next_wake_ms()
+        return bool(
+            self.inbox
+            or self.deliveries
+            or (wake_ms is not None and wake_ms <= now_ms)
+            or self.live.targets_waited_for()
+        )

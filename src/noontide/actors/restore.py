@@ -1,0 +1,160 @@
+"""Bring a slot's index up to the log: replay `jobs`, `state` and `leases` from the local copy's offsets to their ends.
+
+Replaying a record twice is harmless (each says what is, not what changed), so rows and offsets need only agree
+roughly: rows may be newer than their offset, never older. They are written in one batch all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from noontide.actors.effects import Names
+from noontide.actors.settings import SchedulerSettings
+from noontide.core.definition import load_definition
+from noontide.core.errors import InvalidDefinition
+from noontide.ports.due_index import DueIndex, IndexBatch
+from noontide.ports.record_log import Incoming, Replay, TopicPartition
+from noontide.records import rows, state
+from noontide.records.job_row import encode_job_row
+from noontide.records.jobs import read_job_headers
+
+Row = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a replay did. wiped_because: why the local copy was thrown away, None when it was used."""
+
+    records: int
+    unreadable: tuple[str, ...]
+    wiped_because: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A topic partition that rows are made from, and the row that remembers its offset."""
+
+    at: TopicPartition
+    offset_key: bytes
+
+
+class Restorer:
+    """Restores one slot. Blocking; for a thread of its own."""
+
+    def __init__(self, names: Names, *, index: DueIndex, replay: Replay, settings: SchedulerSettings) -> None:
+        self._names = names
+        self._index = index
+        self._replay = replay
+        self._settings = settings
+        self._numbers = names.layout.partitions_of(names.slot)
+        first = self._numbers[0]
+        sources = [
+            *(_Source(TopicPartition(names.jobs, each), rows.offset_key(each, rows.JOBS)) for each in self._numbers),
+            _Source(names.state, rows.offset_key(first, rows.STATE)),
+            _Source(names.leases, rows.offset_key(first, rows.LEASES)),
+        ]
+        self._sources = {source.at: source for source in sources}
+        self._unreadable: list[str] = []
+
+    def restore(self, *, now_ms: int) -> Restored:
+        """Replay to the ends as of now. Raises Doubt when the log cannot be read, IndexFailed when the disk cannot."""
+        ends = self._replay.end_offsets(tuple(self._sources))
+        wiped_because = self._unusable(ends, now_ms)
+        if wiped_because is not None:
+            self._index.wipe()
+        positions, records = {at: self._offset(source)[0] for at, source in self._sources.items()}, 0
+        for chunk in self._replay.read(positions, ends):
+            self._index.write(self._batch(chunk))
+            records += len(chunk)
+        self._index.checkpoint()
+        return Restored(records=records, unreadable=tuple(self._unreadable), wiped_because=wiped_because)
+
+    def _unusable(self, ends: Mapping[TopicPartition, int], now_ms: int) -> str | None:
+        """Why the local copy cannot be trusted: older than tombstones live, or from another log."""
+        for at, source in self._sources.items():
+            offset, appended_ms = self._offset(source)
+            if offset > ends[at]:
+                return f"{at.topic}/{at.partition} ends at {ends[at]}, before the copy's {offset}"
+            if offset and offset < ends[at] and now_ms - appended_ms > self._settings.checkpoint_max_age_ms:
+                return f"the copy of {at.topic}/{at.partition} is {(now_ms - appended_ms) // 60_000} minutes old"
+        return None
+
+    def _offset(self, source: _Source) -> tuple[int, int]:
+        value = self._index.get_many([source.offset_key])[0]
+        return (0, 0) if value is None else rows.decode_offset(value)
+
+    def _batch(self, chunk: list[Incoming]) -> IndexBatch:
+        latest = {(record.topic, record.key): record for record in chunk}
+        batch = IndexBatch()
+        cursors: list[Incoming] = []
+        for record in latest.values():
+            if record.topic == self._names.state.topic and (record.key or b"").startswith(state.CURSOR):
+                cursors.append(record)
+            else:
+                batch.puts.update(self._rows(record))
+        batch.puts.update(self._cursor_rows(cursors))
+        for record in chunk:
+            source = self._sources[TopicPartition(record.topic, record.partition)]
+            batch.puts[source.offset_key] = rows.encode_offset(record.offset + 1, record.appended_ms)
+        return batch
+
+    def _rows(self, record: Incoming) -> Iterable[Row]:
+        key = record.key or b""
+        if record.topic == self._names.jobs:
+            return [(rows.job_key(record.partition, key), self._job_row(record))]
+        if record.topic == self._names.leases.topic:
+            return [(rows.live_key(self._home(key.rpartition(b":")[0]), key), record.value)]
+        if key.startswith(state.RUN):
+            run_id = key[len(state.RUN) :]
+            home = self._home(run_id.rpartition(b":")[0])
+            return [(rows.claimed_key(home, run_id), self._claimed_row(record))]
+        if key.startswith(state.VERDICT):
+            return self._verdict_row(record)
+        if key.startswith(state.POSITION):
+            name = key[len(state.POSITION) :]
+            owner = int(name) if name.isdigit() else self._numbers[0]
+            return [(rows.meta_key(owner, key), record.value)]
+        self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: unknown key {key[:50]!r}")
+        return []
+
+    def _cursor_rows(self, records: list[Incoming]) -> Iterable[Row]:
+        """Cursors bring their due rows along; the due row of the cursor before goes."""
+        ids = [(record.key or b"")[len(state.CURSOR) :] for record in records]
+        keys = [rows.cursor_key(self._home(job_id), job_id) for job_id in ids]
+        for job_id, key, old, record in zip(ids, keys, self._index.get_many(keys), records, strict=True):
+            before = None if old is None else rows.due_row_of(key[0], job_id, state.decode_cursor(old))
+            if before is not None:
+                yield before[0], None
+            yield key, record.value
+            after = None if record.value is None else rows.due_row_of(key[0], job_id, state.decode_cursor(record.value))
+            if after is not None:
+                yield after
+
+    def _job_row(self, record: Incoming) -> bytes | None:
+        if record.value is None:
+            return None
+        headers = read_job_headers(record.headers)
+        return self._compiled(record, record.value, etag=headers.etag, created_ms=headers.created_ms)
+
+    def _claimed_row(self, record: Incoming) -> bytes | None:
+        if record.value is None:
+            return None
+        headers = dict(record.headers)
+        return self._compiled(record, record.value, etag=headers["etag"].decode(), created_ms=int(headers["created"]))
+
+    def _compiled(self, record: Incoming, document: bytes, *, etag: str, created_ms: int) -> bytes | None:
+        try:
+            return encode_job_row(load_definition(document), document, etag=etag, created_ms=created_ms)
+        except InvalidDefinition as error:
+            self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error}")
+            return None
+
+    def _verdict_row(self, record: Incoming) -> Iterable[Row]:
+        """Verdicts are only remembered for the day on which they are forgotten."""
+        if record.value is None or record.key is None:
+            return []
+        return [(rows.verdict_key(self._numbers[0], record.appended_ms, record.key), b"")]
+
+    def _home(self, job_id: bytes) -> int:
+        return self._names.layout.partition_of(job_id)

@@ -1,0 +1,71 @@
+"""Limits of the scheduler, each with a name and a unit. The command line and the environment set them (apps.settings)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noontide.core.limits import Limits
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """How a slot works. Bounds on a cycle keep it short; everything beyond waits for the next one."""
+
+    definition: Limits = field(default_factory=Limits)
+    """What a definition may be."""
+    inputs_max: int = 2_000
+    """Input records per cycle and slot."""
+    inputs_max_bytes: int = 8 * 1024 * 1024
+    """Bytes of input values per cycle and slot."""
+    inbox_high: int = 6_000
+    """Unhandled input records per slot at which its inputs are paused; resumed below half."""
+    due_max: int = 800
+    """Occurrences per cycle and slot."""
+    due_max_bytes: int = 8 * 1024 * 1024
+    """Bytes of job rows read for occurrences per cycle and slot."""
+    horizon_ms: int = MINUTE_MS
+    """How far ahead due rows are held in memory."""
+    preload_max: int = 20_000
+    """Due rows held in memory per partition."""
+    late_heap_max: int = 256
+    """Due rows added behind the horizon before they are merged into the preload."""
+    cycle_gap_ms: int = 4
+    """Pause between the end of a cycle and the start of the next, so that work gathers."""
+    heartbeat_ms: int = 1_000
+    """Longest sleep of a slot."""
+    commit_timeout_ms: int = 4_000
+    """Longest time for a transaction; beyond it the outcome is in doubt."""
+    doubt_pause_ms: int = 50
+    """Pause before a replay when doubts follow each other; doubles each time, up to `doubt_pause_max_ms`."""
+    doubt_pause_max_ms: int = 5_000
+    requests_first_ms: int = 3_000
+    """After a take-over, how long requests that are in the log already may hold up what is due."""
+    fenced_retry_ms: int = 15_000
+    """When another owner took a slot that the group still gives to us: pause before asking for it again."""
+    missed_walk_max: int = 10_000
+    """Missed occurrences looked at in one step of a job; the rest follows in the next cycle."""
+    catch_up_poll_ms: int = 1_000
+    """How often a catch-up (`misfire: run_all`) looks whether its previous run is closed."""
+    completed_retention_ms: int = DAY_MS
+    """How long a finished job stays visible before it is removed."""
+    marker_retention_ms: int = 8 * DAY_MS
+    """How long a deleted id is remembered, longer than `requests` are kept, so that stale copies are recognised."""
+    verdict_retention_ms: int = DAY_MS
+    """How long verdicts are kept in `state`."""
+    verdicts_swept_max: int = 500
+    """Verdicts forgotten per cycle."""
+    sends_in_flight_max: int = 256
+    """Records under way to topics that are not registered, per slot."""
+    send_timeout_ms: int = 10_000
+    """Longest time for one of those."""
+    breaker_open_ms: int = 1_000
+    """First pause after a registered topic failed; doubles up to `breaker_open_max_ms`."""
+    breaker_open_max_ms: int = 60_000
+    checkpoint_ms: int = 30_000
+    """How often the index is flushed, so that a restart replays little."""
+    checkpoint_max_age_ms: int = 12 * HOUR_MS
+    """Older local copies are thrown away: compaction may have removed tombstones they never saw (half of `delete.retention.ms`)."""
+    probe_ms: int = 30_000
+    """How often an idle owner asks the broker for its time."""

@@ -1,0 +1,309 @@
+"""A slot: a block of partitions with one transactional id and one cycle. The only place where state changes.
+
+    gather ──> decide ──> commit ──> apply ──> answer
+                 │           │
+                 │           ├─ Fenced: another owner; stop
+                 │           └─ Doubt:  the outcome is unknown; drop all memory, replay the log, go on with less at a time
+                 └─ Poisoned: one item cannot be handled; decide again with that item set aside
+
+`cycle` is that, once. The runner calls it; `restore` fills a fresh slot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from noontide.actors.breaker import Breakers
+from noontide.actors.admission import Input
+from noontide.actors.caution import Caution
+from noontide.actors.closing import Delivered
+from noontide.actors.effects import Effects, Names, Scene, Send
+from noontide.actors.hand_out import send_of
+from noontide.actors.partition import Budget, Partition, Poisoned, Work
+from noontide.actors.settings import MINUTE_MS, SchedulerSettings
+from noontide.actors.world import World
+from noontide.core.run import Run, RunState
+from noontide.ports.clock import BrokerTimeSource
+from noontide.ports.due_index import DueIndex
+from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
+from noontide.records import rows
+from noontide.records.config import ConfigView
+from noontide.records.job_row import decode_job_row
+from noontide.records.leases import decode_lease
+from noontide.records.state import Position, decode_position, position_record_key
+
+
+class ConfigSource(Protocol):
+    """The configuration as this process has read it."""
+
+    @property
+    def view(self) -> ConfigView:
+        """What is known now."""
+
+    async def refresh(self) -> ConfigView:
+        """Read to the end as of now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotPorts:
+    """What a slot works with. `send`: takes records that go out after the commit."""
+
+    log: SlotLog
+    index: DueIndex
+    clock: BrokerTimeSource
+    config: ConfigSource
+    breakers: Breakers
+    send: Callable[[list[Send]], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """One cycle between gather and apply.
+
+    expired: verdicts to forget; positions: the inputs consumed with it, by partition or mailbox.
+    """
+
+    world: World
+    work: dict[int, Work]
+    fetched: Mapping[bytes, bytes | None]
+    effects: Effects
+    expired: list[bytes]
+    positions: dict[int | str, dict[str, int]]
+
+
+class Slot:
+    """The partitions of one slot, and their cycle."""
+
+    def __init__(self, names: Names, ports: SlotPorts, settings: SchedulerSettings, caution: Caution) -> None:
+        self.names = names
+        self.partitions = {number: Partition(number, settings) for number in names.layout.partitions_of(names.slot)}
+        self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
+        self.counts: Counter[str] = Counter()
+        self.cycle_number = 0
+        self.holds_fire = False
+        self._ports = ports
+        self._settings = settings
+        self._caution = caution
+        self._turn = 0
+        self._sweep_ms = 0
+
+    # --- the cycle
+
+    async def cycle(self) -> bool:
+        """Do what is to be done now; False when there was nothing. Raises Fenced, Doubt or IndexFailed."""
+        plan = self._gather()
+        if plan is None:
+            return False
+        self._decide(plan)
+        if plan.effects.wants_fresh_config:
+            config = await self._ports.config.refresh()
+            plan.world = self._world(config, config_is_fresh=True)
+            self._decide(plan)
+        receipts = await self._commit(plan)
+        self._apply(plan, receipts)
+        self._ports.send(plan.effects.sends)
+        return True
+
+    def _gather(self) -> Plan | None:
+        world = self._world(self._ports.config.view)
+        for partition in self.partitions.values():
+            partition.window.refill(
+                self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms
+            )
+        active = [each for each in self.partitions.values() if each.is_active(world.now_ms)]
+        chosen = self._next_turn(active, self._caution.shares(len(active)))
+        budget = self._budget(len(chosen))
+        work = {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        expired = self._expired_verdicts(world.now_ms)
+        if not work and not expired:
+            return None
+        wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
+        keys = sorted(wanted)
+        fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
+        for number, each in work.items():
+            self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
+            each.set_aside = self._caution.culprits_in(each)
+        effects = Effects(self.names, fetched)
+        return Plan(world=world, work=work, fetched=fetched, effects=effects, expired=expired, positions={})
+
+    def _decide(self, plan: Plan) -> None:
+        while True:
+            plan.effects = Effects(self.names, plan.fetched)
+            try:
+                for number, work in plan.work.items():
+                    self.partitions[number].decide(work, Scene(plan.world, plan.effects))
+            except Poisoned as poisoned:
+                plan.work[poisoned.partition].set_aside[id(poisoned.item)] = str(poisoned)
+                continue
+            for key in plan.expired:
+                plan.effects.drop_verdict(key)
+            self._position(plan)
+            return
+
+    async def _commit(self, plan: Plan) -> Mapping[TopicPartition, Receipt]:
+        effects, breakers = plan.effects, self._ports.breakers
+        if not effects.outputs:
+            return {}
+        for topic in effects.used:
+            breakers.probe_begins(topic)
+        try:
+            receipts = await self._ports.log.commit(effects.outputs, timeout_ms=self._settings.commit_timeout_ms)
+        except Doubt as doubt:
+            self._blame(doubt, plan)
+            raise
+        finally:
+            for topic in effects.used:
+                breakers.probe_ends(topic)
+        for topic in effects.used:
+            breakers.succeeded(topic)
+        self._caution.ease()
+        return receipts
+
+    def _apply(self, plan: Plan, receipts: Mapping[TopicPartition, Receipt]) -> None:
+        effects = plan.effects
+        for written, receipt in receipts.items():
+            self._note_offset(effects, written, receipt)
+        self._ports.index.write(effects.index)
+        for key, value in effects.due_changes:
+            self.partitions[key[0]].apply_due(key, value)
+        runs: defaultdict[int, list[tuple[str, Run | None]]] = defaultdict(list)
+        for partition, run_id, run in effects.run_changes:
+            runs[partition].append((run_id, run))
+        for number in runs.keys() | plan.work.keys():
+            self.partitions[number].apply_runs(runs[number], plan.work.get(number), plan.world)
+        self.positions.update(plan.positions)
+        self.cycle_number += 1
+        self.counts.update(effects.counts)
+
+    # --- what the runner calls besides
+
+    def load(self) -> None:
+        """Fill the memory from a restored index. Records that may not have been sent are sent again."""
+        sends: list[Send] = []
+        for number, partition in self.partitions.items():
+            self._load_position(number, number)
+            for key, value in _all_rows(self._ports.index, *rows.kind_range(number, b"l")):
+                run = decode_lease(key[2:], value)
+                partition.live.put(run)
+                claimed = self._ports.index.get_many([rows.claimed_key(number, key[2:])])[0]
+                if run.state is RunState.QUEUED and claimed is not None:
+                    sends.append(send_of(number, run, decode_job_row(claimed)))
+        self._load_position(self.first_partition, self.mailbox_name)
+        self._ports.send(sends)
+
+    def receive(self, item: Input) -> None:
+        """A request for one of the partitions has arrived."""
+        number = item.source.partition
+        if item.forwarded:
+            number = self.names.layout.partition_of(item.key or b"")
+        self.partitions[number].inbox.append(item)
+
+    def deliver(self, partition: int, event: Delivered) -> None:
+        """A record that was sent after a commit has been acknowledged, or not."""
+        self.partitions[partition].deliveries.append(event)
+
+    @property
+    def backlog(self) -> int:
+        """Requests received and not decided."""
+        return sum(len(partition.inbox) for partition in self.partitions.values())
+
+    def next_wake_ms(self) -> int | None:
+        """Broker time at which something is due by itself."""
+        times = [at for partition in self.partitions.values() if (at := partition.next_wake_ms()) is not None]
+        return min(times, default=None)
+
+    @property
+    def mailbox_name(self) -> str:
+        """How positions of forwarded requests are named."""
+        return f"slot-{self.names.slot}"
+
+    def _load_position(self, owner: int, name: int | str) -> None:
+        value = self._ports.index.get_many([rows.meta_key(owner, position_record_key(name))])[0]
+        if value is not None:
+            position = decode_position(value)
+            self.positions[name] = position.inputs
+            self.cycle_number = max(self.cycle_number, position.cycle)
+
+    # --- its parts
+
+    def _world(self, config: ConfigView, *, config_is_fresh: bool = False) -> World:
+        now_ms = self._ports.clock.now_ms()
+        return World(
+            now_ms=now_ms,
+            layout=self.names.layout,
+            config=config,
+            routes=self._ports.breakers.routes(config, now_ms),
+            config_is_fresh=config_is_fresh,
+        )
+
+    def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
+        """`count` of the active partitions, another one first each time."""
+        self._turn += 1
+        start = self._turn % len(active) if active else 0
+        return [*active[start:], *active[:start]][:count]
+
+    def _budget(self, partitions: int) -> Budget:
+        share = max(1, partitions)
+        limit = self._caution.limit
+        due = min(self._settings.due_max, limit) if self._may_fire else 0
+        return Budget(max(1, min(self._settings.inputs_max, limit) // share), due and max(1, due // share))
+
+    def _expired_verdicts(self, now_ms: int) -> list[bytes]:
+        """Once a minute, some of the verdicts that nobody will ask for any more."""
+        if now_ms < self._sweep_ms:
+            return []
+        self._sweep_ms = now_ms + MINUTE_MS
+        start, _ = rows.kind_range(self.first_partition, b"v")
+        stop = rows.verdict_key(self.first_partition, max(0, now_ms - self._settings.verdict_retention_ms), b"")
+        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.verdicts_swept_max)]
+
+    @property
+    def _may_fire(self) -> bool:
+        return self._ports.clock.trusted() and not self.holds_fire
+
+    def _position(self, plan: Plan) -> None:
+        """Add what this cycle consumed to its transaction."""
+        for number, work in plan.work.items():
+            for item in work.inputs:
+                name = number if not item.forwarded else self.mailbox_name
+                at = plan.positions.setdefault(name, dict(self.positions[name]))
+                at[item.source.name] = item.source.offset + 1
+        for name, inputs in plan.positions.items():
+            owner = name if isinstance(name, int) else self.first_partition
+            position = Position(inputs, plan.world.config.offset, self.cycle_number + 1)
+            plan.effects.put_position(owner, name, position)
+
+    @property
+    def first_partition(self) -> int:
+        """The partition under which the slot's own rows are kept."""
+        return next(iter(self.partitions))
+
+    def _note_offset(self, effects: Effects, written: TopicPartition, receipt: Receipt) -> None:
+        """The index reflects its source topics up to here; in the same batch as the rows."""
+        names = self.names
+        if written.topic == names.jobs:
+            key = rows.offset_key(written.partition, rows.JOBS)
+        elif written == names.state:
+            key = rows.offset_key(self.first_partition, rows.STATE)
+        elif written == names.leases:
+            key = rows.offset_key(self.first_partition, rows.LEASES)
+        else:
+            return
+        effects.index.puts[key] = rows.encode_offset(receipt.next_offset, receipt.appended_ms)
+
+    def _blame(self, doubt: Doubt, plan: Plan) -> None:
+        """Learn from a failed commit: a target topic is distrusted, otherwise less is tried at a time."""
+        topics = {suspect.topic for suspect in doubt.suspects} & plan.world.routes.keys()
+        for topic in topics:
+            self._ports.breakers.trip(topic, str(doubt), plan.world.now_ms)
+        if not topics:
+            self._caution.tighten(doubt, plan.work)
+
+
+def _all_rows(index: DueIndex, start: bytes, stop: bytes, page: int = 1_000) -> Iterator[tuple[bytes, bytes]]:
+    while found := index.scan(start, stop, page):
+        yield from found
+        start = found[-1][0] + b"\0"

@@ -1,0 +1,33 @@
+"""What a decision may know besides the partition's own facts: the time, the configuration, the health of target topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from noontide.records.config import ConfigView
+from noontide.records.topics import Layout
+
+
+class Route(NamedTuple):
+    """A registered topic, as seen when the cycle began.
+
+    problem: why nothing can be written now (None = healthy); allowance: records that may be tried now.
+    """
+
+    partitions: int
+    max_message_bytes: int
+    problem: str | None
+    allowance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived."""
+
+    now_ms: int
+    layout: Layout
+    config: ConfigView
+    routes: Mapping[str, Route] = field(default_factory=dict)
+    config_is_fresh: bool = False

@@ -1,0 +1,128 @@
+"""The only file that names concrete adapters: what a scheduler process is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from noontide.actors.breaker import Breakers
+from noontide.actors.config_directory import ConfigDirectory
+from noontide.actors.effects import Names
+from noontide.actors.runner import RunnerPorts, SlotRunner
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.supervisor import Supervisor
+from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.adapters.kafka.courier import KafkaCourier
+from noontide.adapters.kafka.feed import KafkaFeed
+from noontide.adapters.kafka.inspector import KafkaInspector
+from noontide.adapters.kafka.membership import KafkaMembership
+from noontide.adapters.kafka.replay import KafkaReplay
+from noontide.adapters.kafka.slot_log import KafkaSlotLog
+from noontide.adapters.kafka.topics import check_layout, read_meta
+from noontide.adapters.rocksdb.index import RocksIndex
+from noontide.adapters.rocksdb.options import SharedMemory
+from noontide.adapters.system_clock import BrokerClock
+from noontide.ports.record_log import TopicPartition
+from noontide.records.config import ConfigView
+from noontide.records.rows import FORMAT_ID
+from noontide.records.topics import Layout
+
+log = logging.getLogger("noontide.scheduler")
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """What a scheduler process is started with.
+
+    data: folder of the indexes, one per slot (a cache: may be deleted while the process is down).
+    block_cache_bytes, write_buffers_bytes: RocksDB's memory, shared by all slots of the process.
+    transaction_timeout_ms: after which the broker aborts what a dead owner left open, if nobody takes over before.
+    """
+
+    connection: KafkaConnection
+    prefix: str
+    data: Path
+    group: str = "schedulers"
+    block_cache_bytes: int = 128 * MIB
+    write_buffers_bytes: int = 128 * MIB
+    transaction_timeout_ms: int = 10_000
+    settings: SchedulerSettings = field(default_factory=SchedulerSettings)
+
+
+def find_layout(connection: KafkaConnection, prefix: str) -> Layout:
+    """The layout this installation was created with. Raises LayoutMismatch or ClusterError with what to do."""
+    meta = read_meta(connection, Layout(prefix=prefix))
+    layout = Layout(prefix=prefix) if meta is None else Layout(prefix=prefix, partitions=meta.partitions, slots=meta.slots)
+    check_layout(connection, layout)
+    return layout
+
+
+async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
+    """Run a scheduler until `stop` is set."""
+    layout = await asyncio.to_thread(find_layout, options.connection, options.prefix)
+    async with AsyncExitStack() as stack:
+        supervisor = await _supervisor(options, layout, stack)
+        membership = KafkaMembership(
+            options.connection,
+            group=f"{layout.prefix}{options.group}",
+            slots=layout.slots,
+            topic=layout.name("state"),
+        )
+        gc.collect()
+        gc.freeze()  # what exists now stays; the collector need not look at it again
+        await supervisor.run(membership, stop)
+
+
+async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExitStack) -> Supervisor:
+    connection, settings, clock = options.connection, options.settings, BrokerClock()
+    feed = KafkaFeed(connection, loop=asyncio.get_running_loop())
+    stack.push_async_callback(feed.close)
+    inspector = KafkaInspector(connection)
+    stack.push_async_callback(inspector.close)
+    courier = KafkaCourier(connection)
+    stack.push_async_callback(courier.close)
+    replay = KafkaReplay(connection)
+    memory = SharedMemory(
+        block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes
+    )
+
+    def config_changed(view: ConfigView) -> None:
+        for topic in view.topics:
+            inspector.facts(topic)
+        supervisor.config_changed(view)
+
+    def open_log(slot: int) -> KafkaSlotLog:
+        return KafkaSlotLog(
+            connection,
+            transactional_id=f"{layout.prefix}slot-{slot}",
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            time_source=clock,
+        )
+
+    def open_index(slot: int) -> RocksIndex:
+        return RocksIndex(options.data / f"slot-{slot}", format_id=FORMAT_ID, shared=memory)
+
+    directory = ConfigDirectory(
+        TopicPartition(layout.name("config"), 0), feed=feed, replay=replay, on_change=config_changed
+    )
+    ports = RunnerPorts(
+        owner=f"{socket.gethostname()}:{os.getpid()}",
+        clock=clock,
+        config=directory,
+        breakers=Breakers(inspector, settings),
+        feed=feed,
+        replay=replay,
+        courier=courier,
+        open_log=open_log,
+        open_index=open_index,
+    )
+    supervisor = Supervisor(lambda slot: SlotRunner(Names.of(layout, slot), ports, settings), settings)
+    await directory.start()
+    return supervisor

@@ -1,0 +1,118 @@
+"""Records of the `config` topic, and the view of them that every process keeps.
+
+Keys: `tenant/<id>`, `domain/<name>`, `calendar/<name>`, `target/<name>`, `lane/<name>`, `channel/<name>`, `meta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import orjson
+
+from noontide.core.calendar import Calendar, parse_calendar
+from noontide.core.errors import InvalidDefinition
+
+KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel")
+EVERYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTopic:
+    """A topic that runs are written to in the claim's own transaction. `tenants`: who may use it; "*" = everybody."""
+
+    name: str
+    topic: str
+    tenants: frozenset[str]
+
+    def allows(self, tenant: str) -> bool:
+        """Whether jobs of the tenant may go there."""
+        return EVERYBODY in self.tenants or tenant in self.tenants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigView:
+    """Everything operators have configured, as of `offset` (the next one to read of the topic)."""
+
+    offset: int = 0
+    documents: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, RegisteredTopic] = field(default_factory=lambda: MappingProxyType({}))
+    calendars: Mapping[str, Calendar] = field(default_factory=lambda: MappingProxyType({}))
+
+    def may_speak_for(self, domain: str, tenant: str) -> bool:
+        """Whether requests of the domain may name the tenant; a domain that nobody restricted may name any."""
+        document = self.documents.get(f"domain/{domain}")
+        if document is None:
+            return True
+        tenants = document.get("tenants", EVERYBODY)
+        return tenants == EVERYBODY or (isinstance(tenants, list) and tenant in tenants)
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """Names of the configured domains."""
+        return frozenset(key.partition("/")[2] for key in self.documents if key.startswith("domain/"))
+
+
+def check_config(key: str, value: bytes) -> Mapping[str, object]:
+    """Parse and check one configuration. Raises InvalidDefinition naming the field."""
+    kind, _, name = key.partition("/")
+    if key != "meta" and (kind not in KINDS or not name):
+        raise InvalidDefinition.of("", f"the key {key!r} is not one of {', '.join(k + '/<name>' for k in KINDS)}")
+    try:
+        document = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InvalidDefinition.of("", f"not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidDefinition.of("", "expected an object")
+    _check_kind(kind, name, document)
+    return document
+
+
+def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
+    match kind:
+        case "target":
+            _registered(name, document)
+        case "calendar":
+            parse_calendar(name, document, pointer="")
+        case "domain":
+            tenants = document.get("tenants", EVERYBODY)
+            if tenants != EVERYBODY and not _is_names(tenants):
+                raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
+
+
+def _registered(name: str, document: Mapping[str, object]) -> RegisteredTopic:
+    topic = document.get("topic")
+    if not isinstance(topic, str) or not topic:
+        raise InvalidDefinition.of("/topic", "expected the name of an existing topic")
+    tenants = document.get("tenants", [EVERYBODY])
+    listed = [EVERYBODY] if tenants == EVERYBODY else tenants
+    if not isinstance(listed, list) or not _is_names(listed):
+        raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')
+    return RegisteredTopic(name=name, topic=topic, tenants=frozenset(listed))
+
+
+def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, offset: int) -> ConfigView:
+    """The view after more records; a record that cannot be understood leaves what was there before."""
+    documents = dict(view.documents)
+    for key, value in records:
+        if value is None:
+            documents.pop(key, None)
+            continue
+        try:
+            documents[key] = check_config(key, value)
+        except InvalidDefinition:
+            continue
+    registered = [_registered(_name(key), doc) for key, doc in documents.items() if key.startswith("target/")]
+    calendars = {_name(key): parse_calendar(_name(key), doc, pointer="") for key, doc in documents.items() if key.startswith("calendar/")}
+    return ConfigView(
+        offset=offset, documents=documents, topics={item.topic: item for item in registered}, calendars=calendars
+    )
+
+
+def _name(key: str) -> str:
+    return key.partition("/")[2]

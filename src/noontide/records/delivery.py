@@ -1,0 +1,37 @@
+"""The record that a topic target receives: the user's payload and key, and headers that say which run this is.
+
+Headers are CloudEvents attributes in binary mode (`ce_*`) and our own (`noontide-*`); consumers may use either.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from noontide.core.instants import format_instant
+
+RECORD_OVERHEAD_BYTES = 600
+"""Bound of what headers and framing add to key and payload, for size checks (ids take at most 200 bytes each)."""
+
+_FIXED = [("ce_specversion", b"1.0"), ("ce_type", b"noontide.run"), ("content-type", b"application/json")]
+
+
+def delivery_headers(*, run_id: bytes, job_id: bytes, due_ms: int, attempt: int) -> list[tuple[str, bytes]]:
+    """Headers of one delivery. The run id is the idempotency key; `due` is the nominal time (RFC 3339)."""
+    due = format_instant(due_ms).encode()
+    return [
+        ("noontide-run", run_id),
+        ("noontide-job", job_id),
+        ("noontide-due", due),
+        ("noontide-attempt", b"%d" % attempt),
+        ("traceparent", traceparent(run_id)),
+        ("ce_id", run_id),
+        ("ce_source", b"/noontide/jobs/" + job_id),
+        ("ce_time", due),
+        *_FIXED,
+    ]
+
+
+def traceparent(run_id: bytes) -> bytes:
+    """A W3C trace context whose ids follow from the run id, so that a replayed cycle writes the same bytes."""
+    digest = blake2b(run_id, digest_size=24).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:]}-01".encode()

@@ -1,0 +1,131 @@
+"""The job's row in the index: what a dispatch needs, ahead of the accepted document, so that firing parses nothing."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+import orjson
+
+from noontide.core.definition import load_definition
+from noontide.core.job import Job
+from noontide.core.occurrence import spread_offset
+from noontide.core.partitioner import murmur2
+from noontide.core.payload import member_texts
+from noontide.core.policies import MisfireRule, Overlap
+from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
+
+_HEADER = struct.Struct(">BBBBIqIIIIqIII")
+_FOREVER_MS = 2**62
+_MISFIRE = tuple(MisfireRule)
+_OVERLAP = tuple(Overlap)
+_CALENDARS = 1
+_SCHEMES = ("kafka://", "", "handler:")
+
+
+class TargetKind(IntEnum):
+    """Where a run goes."""
+
+    TOPIC = 0
+    HTTP = 1
+    HANDLER = 2
+
+
+class JobRow(NamedTuple):
+    """A job, ready to fire.
+
+    calendars: 1 when occurrences have to be checked against calendars (then the document is parsed).
+    misfire, overlap: positions in the enums; see `misfire_rule`, `overlap_rule`.
+    spread_ms: fixed distance from due to start; ends_at_ms: last instant of the schedule; max_runs: 0 = no bound.
+    key_hash: murmur2 of the record key, to be taken modulo the topic's partitions.
+    payload: the bytes given by the user; document: the accepted definition (JSON).
+    """
+
+    target_kind: int
+    misfire: int
+    overlap: int
+    calendars: int
+    spread_ms: int
+    ends_at_ms: int
+    max_runs: int
+    grace_ms: int
+    run_all_max: int
+    key_hash: int
+    created_ms: int
+    tenant: str
+    target: str
+    key: bytes
+    schedule_key: str
+    etag: str
+    payload: bytes
+    document: bytes
+
+    @property
+    def target_text(self) -> str:
+        """The target as history names it: kafka://topic, a URL, or handler:name."""
+        return _SCHEMES[self.target_kind] + self.target
+
+    @property
+    def misfire_rule(self) -> MisfireRule:
+        """What happens to an occurrence later than its grace."""
+        return _MISFIRE[self.misfire]
+
+    @property
+    def overlap_rule(self) -> Overlap:
+        """What happens when an earlier run is still live."""
+        return _OVERLAP[self.overlap]
+
+
+def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
+    """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
+    kind, target, key = _target(job)
+    schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
+    strings = b"\0".join((job.tenant.encode(), target.encode(), key, schedule_key.encode(), etag.encode()))
+    offset = document.rfind(job.payload) if job.payload else 0
+    header = _HEADER.pack(
+        kind,
+        _MISFIRE.index(job.misfire.rule),
+        _OVERLAP.index(job.overlap),
+        _CALENDARS if job.calendar.exclude or job.calendar.include else 0,
+        spread_offset(job.id, timing=job.timing, period_ms=period_ms),
+        _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
+        job.max_runs or 0,
+        job.misfire.grace_ms,
+        job.misfire.run_all_max,
+        murmur2(key) & 0x7FFFFFFF,
+        created_ms,
+        len(strings),
+        max(offset, 0),
+        len(job.payload) if offset >= 0 else 0,
+    )
+    return header + strings + document
+
+
+def decode_job_row(row: bytes) -> JobRow:
+    """Inverse of `encode_job_row`."""
+    *numbers, length, offset, size = _HEADER.unpack_from(row)
+    start = _HEADER.size + length
+    tenant, target, key, schedule_key, etag = row[_HEADER.size : start].split(b"\0")
+    payload = row[start + offset : start + offset + size] or b"null"
+    return JobRow._make(
+        (*numbers, tenant.decode(), target.decode(), key, schedule_key.decode(), etag.decode(), payload, row[start:])
+    )
+
+
+def _target(job: Job) -> tuple[TargetKind, str, bytes]:
+    match job.target:
+        case TopicTarget(name=name, key=key):
+            return TargetKind.TOPIC, name, (job.id if key is None else key).encode()
+        case HttpTarget(url=url):
+            return TargetKind.HTTP, url, job.id.encode()
+        case HandlerTarget(name=name):
+            return TargetKind.HANDLER, name, job.id.encode()
+
+
+def with_payload(row: bytes, job_id: str, payload: bytes) -> bytes:
+    """The same job with another payload, for one run by hand."""
+    old = decode_job_row(row)
+    members = {name: orjson.Fragment(bytes(text)) for name, text in member_texts(old.document).items()}
+    document = orjson.dumps({**members, "payload": orjson.Fragment(payload)})
+    return encode_job_row(load_definition(document), document, etag=old.etag, created_ms=old.created_ms)
