@@ -176,14 +176,21 @@ def schedule_from_key(key: str) -> Schedule:
                 return _union(tuple(_cron_from_key(each) for each in rest.split("|") if each))
             case "every":
                 every, anchor = rest.split(":")
-                return IntervalSchedule(every_ms=int(every), anchor_ms=int(anchor))
+                return IntervalSchedule(every_ms=_positive(every), anchor_ms=int(anchor))
             case "at":
                 return OneOff(at_ms=int(rest))
             case "after":
-                return AfterCompletion(delay_ms=int(rest))
-    except ValueError as error:
+                return AfterCompletion(delay_ms=_positive(rest))
+    except (ValueError, KeyError) as error:
         raise InvalidDefinition.of("", f"{key!r} is not the key of a schedule") from error
     raise InvalidDefinition.of("", f"{key!r} is not the key of a schedule")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError(text)
+    return number
 
 
 def _kind_of(value: Mapping[str, object], *, pointer: str) -> str:

@@ -7,7 +7,6 @@ ask `core.occurrence`, as the scheduler does.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import BinaryIO, NoReturn, TypedDict, Unpack
 import click
 import orjson
 
+from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.dst import LAST_MS, parse_dst
 from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import format_instant, parse_instant
@@ -279,7 +279,7 @@ def _zone_name(fields: Mapping[str, object]) -> str:
 
 
 def _after_ms(text: object, *, zone: str) -> int:
-    return now_ms() if text is None else parse_instant(text, zone=zone, pointer="/after")
+    return wall_now_ms() if text is None else parse_instant(text, zone=zone, pointer="/after")
 
 
 def _bound_ms(definition: Mapping[str, object], name: str, *, zone: str) -> int | None:
@@ -344,11 +344,6 @@ def _fail(refused: InvalidDefinition) -> NoReturn:
     for problem in refused.problems:
         click.echo(f"error: {problem}", err=True)
     raise SystemExit(2)
-
-
-def now_ms() -> int:
-    """The machine's own clock: a preview asks no broker for the time."""
-    return time.time_ns() // 1_000_000  # noqa: TID251
 
 
 if __name__ == "__main__":
