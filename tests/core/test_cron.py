@@ -141,6 +141,8 @@ def test_months() -> None:
     assert days("1 11-3/4 *") == ["03-01", "11-01"]
     assert days("29 2 *") == []
     assert days("29 2 *", year=2028) == ["02-29"]
+    assert days("L-28 2 *") == []
+    assert days("L-28 2 *", year=2028) == ["02-01"]
 
 
 def test_seconds_and_years() -> None:
