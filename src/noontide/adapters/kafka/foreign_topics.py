@@ -1,0 +1,83 @@
+"""Topics that are not ours, and whether the cluster answers at all: what command lines ask before they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.core.errors import NoontideError
+
+REACH_TIMEOUT_S: Final = 5.0
+REQUEST_TIMEOUT_S: Final = 15.0
+
+
+class Unreachable(NoontideError):
+    """No broker answered in time."""
+
+
+class Strength(NamedTuple):
+    """How a topic is kept: partitions, replicas of each, and how many must have a record before it counts."""
+
+    partitions: int
+    replication: int
+    min_insync_replicas: int
+
+
+def check_reachable(connection: KafkaConnection, *, timeout_s: float = REACH_TIMEOUT_S) -> None:
+    """Return when a broker answers. Raises Unreachable after `timeout_s`."""
+    partition_counts(connection, (), timeout_s=timeout_s)
+
+
+def partition_counts(
+    connection: KafkaConnection, topics: Sequence[str], *, timeout_s: float = REQUEST_TIMEOUT_S
+) -> dict[str, int]:
+    """Partitions of those topics that exist. Raises Unreachable."""
+    try:
+        found = AdminClient(connection.for_confluent("admin")).list_topics(timeout=timeout_s).topics
+    except KafkaException as error:
+        raise Unreachable(f"no Kafka broker answers at {connection.bootstrap}") from error
+    return {name: len(found[name].partitions) for name in topics if name in found}
+
+
+def strength_of(connection: KafkaConnection, topic: str) -> Strength | None:
+    """How a topic is kept; None when it does not exist. Raises Unreachable."""
+    admin = AdminClient(connection.for_confluent("admin"))
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics.get(topic)
+        if found is None:
+            return None
+        answers: Mapping[ConfigResource, Future[Mapping[str, ConfigEntry]]]
+        answers = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        (settings,) = (answer.result(REQUEST_TIMEOUT_S) for answer in answers.values())
+    except KafkaException as error:
+        raise Unreachable(f"{connection.bootstrap}: {_text(error)}") from error
+    replication = min((len(each.replicas) for each in found.partitions.values()), default=0)
+    return Strength(len(found.partitions), replication, int(settings["min.insync.replicas"].value or 1))
+
+
+def create_topics(
+    connection: KafkaConnection, partitions: Mapping[str, int], *, config: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Create those of the topics that do not exist, with the cluster's own replication; returns their names."""
+    admin = AdminClient(connection.for_confluent("admin"))
+    new = [NewTopic(name, num_partitions=count, config=dict(config)) for name, count in partitions.items()]
+    created = []
+    for name, answer in admin.create_topics(new, operation_timeout=REQUEST_TIMEOUT_S).items():
+        try:
+            answer.result(REQUEST_TIMEOUT_S)
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise Unreachable(f"{name} cannot be created: {_text(error)}") from error
+    return tuple(created)
+
+
+def _text(error: KafkaException) -> str:
+    first = error.args[0]
+    return str(first.str() if isinstance(first, KafkaError) else first)

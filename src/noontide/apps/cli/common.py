@@ -1,0 +1,169 @@
+"""What the commands that talk to a broker share: options, exit codes, and errors as one line for people."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
+from uuid import UUID
+
+import click
+
+from noontide.adapters.system_clock import wall_now_ms
+from noontide.core.errors import InvalidDefinition, NoontideError
+
+if TYPE_CHECKING:
+    from noontide.adapters.kafka.connection import KafkaConnection
+    from noontide.records.topics import Layout
+
+DONE: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+NO_ANSWER: Final = 3
+INTERRUPTED: Final = 130
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_PREFIX: Final = "noontide."
+_SECURITY_VARIABLE: Final = "NOONTIDE_KAFKA_SECURITY_"
+
+P = ParamSpec("P")
+_Command = Callable[..., Any]
+
+
+class Fault(click.ClickException):
+    """Something a person can put right: one line on standard error and an exit code."""
+
+    def __init__(self, message: str, *, exit_code: int = REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc] # click reads it from the instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Where the brokers are and how our topics are named there."""
+
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    prefix: str = DEFAULT_PREFIX
+    security: Mapping[str, str] = field(default_factory=dict)
+
+    def connection(self) -> KafkaConnection:
+        """Settings for the clients. Raises InvalidDefinition for a security setting nobody knows."""
+        from noontide.adapters.kafka.connection import KafkaConnection
+
+        return KafkaConnection(self.bootstrap, security=self.security, client_id="noontide-cli")
+
+    def layout(self) -> Layout:
+        """The layout that `config/meta` says. Raises Fault when no broker answers or the topics are not there."""
+        from noontide.adapters.kafka.foreign_topics import check_reachable
+        from noontide.adapters.kafka.topics import read_meta
+        from noontide.records.topics import Layout
+
+        connection = self.connection()
+        check_reachable(connection)
+        meta = read_meta(connection, Layout(prefix=self.prefix))
+        if meta is None:
+            raise Fault(
+                f"no Noontide topics with the prefix {self.prefix!r} at {self.bootstrap}: "
+                "create them with `noontide topics apply`, or start everything with `noontide dev`"
+            )
+        return Layout(prefix=self.prefix, partitions=meta.partitions, slots=meta.slots)
+
+
+_OPTIONS = (
+    click.option(
+        "--bootstrap", envvar="NOONTIDE_KAFKA_BOOTSTRAP", default=DEFAULT_BOOTSTRAP, show_default=True,
+        show_envvar=True, help="Brokers, host:port, comma-separated.",
+    ),
+    click.option(
+        "--prefix", envvar="NOONTIDE_PREFIX", default=DEFAULT_PREFIX, show_default=True, show_envvar=True,
+        help="Before every topic name.",
+    ),
+    click.option(
+        "--kafka-config", type=click.Path(exists=True, dir_okay=False, path_type=Path), envvar="NOONTIDE_KAFKA_CONFIG",
+        show_envvar=True, metavar="FILE",
+        help=f"Security settings as NAME=VALUE lines, named as librdkafka names them. Or {_SECURITY_VARIABLE}*.",
+    ),
+)  # fmt: skip
+
+
+def broker_options(command: _Command) -> _Command:
+    """The shared options, as one argument `cluster` of the command; foreseeable errors become one line."""
+
+    @wraps(command)
+    def run(bootstrap: str, prefix: str, kafka_config: Path | None, **options: Any) -> Any:
+        security = {**security_from(os.environ), **({} if kafka_config is None else security_file(kafka_config))}
+        cluster = Cluster(bootstrap=bootstrap, prefix=prefix, security=security)
+        return guarded(command, cluster)(cluster=cluster, **options)
+
+    return reduce(lambda inner, option: option(inner), reversed(_OPTIONS), run)
+
+
+def guarded(command: Callable[P, Any], cluster: Cluster) -> Callable[P, Any]:
+    """The command with errors of the domain and of the brokers as Fault; see `fault_of`."""
+
+    @wraps(command)
+    def run(*args: P.args, **options: P.kwargs) -> Any:
+        try:
+            return command(*args, **options)
+        except NoontideError as error:
+            raise fault_of(error, cluster) from error
+
+    return run
+
+
+def fault_of(error: NoontideError, cluster: Cluster) -> Fault:
+    """The line and the exit code for an error: 3 when no broker answered, else 1."""
+    from noontide.adapters.kafka.foreign_topics import Unreachable
+    from noontide.adapters.kafka.requests import NotSent
+    from noontide.ports.record_log import Doubt
+
+    match error:
+        case Unreachable():
+            hint = f"`noontide dev` starts one on this machine, --bootstrap names another (now {cluster.bootstrap})"
+            return Fault(f"{error}; {hint}", exit_code=NO_ANSWER)
+        case Doubt():
+            return Fault(str(error), exit_code=NO_ANSWER)
+        case NotSent(unreachable=True):
+            return Fault(str(error), exit_code=NO_ANSWER)
+        case InvalidDefinition():
+            return Fault("; ".join(map(str, error.problems)))
+        case _:
+            return Fault(str(error))
+
+
+def security_from(environment: Mapping[str, str]) -> dict[str, str]:
+    """Security settings in variables: NOONTIDE_KAFKA_SECURITY_SASL_USERNAME is sasl.username, and so on."""
+    found = {}
+    for variable, value in environment.items():
+        if variable.startswith(_SECURITY_VARIABLE):
+            name = variable.removeprefix(_SECURITY_VARIABLE).lower().replace("_", ".")
+            found["security.protocol" if name == "protocol" else name] = value
+    return found
+
+
+def security_file(path: Path) -> dict[str, str]:
+    """Security settings in a file of NAME=VALUE lines; blank lines and lines that begin with # are skipped."""
+    found = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise Fault(f"{path}:{number}: not NAME=VALUE", exit_code=USAGE)
+            found[name.strip()] = value.strip()
+    return found
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562): 48 bits of milliseconds, then random ones, so ids sort by when they were made."""
+    number = (wall_now_ms() << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    number = number & ~(0xF << 76) | (0x7 << 76)
+    return str(UUID(int=number & ~(0x3 << 62) | (0x2 << 62)))
+
+
+def json_option(command: _Command) -> _Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON Lines for programs.")(command)

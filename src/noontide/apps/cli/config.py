@@ -1,0 +1,146 @@
+"""`noontide config`: tenants, domains, calendars, targets, lanes and channels, as every process keeps them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
+from noontide.apps.cli.tables import note, show_json, show_table
+from noontide.core.errors import InvalidDefinition
+from noontide.records.config import KINDS, check_config
+
+if TYPE_CHECKING:
+    from noontide.apps.cli.reading import Reader
+
+KEY_HELP = "KEY is " + ", ".join(f"{kind}/NAME" for kind in KINDS[:-1]) + f" or {KINDS[-1]}/NAME."
+REPLICATION_MIN = 3
+MIN_ISR_MIN = 2
+
+
+@click.group(help=f"Put, get, list and delete what operators decide. {KEY_HELP}")
+def config() -> None:
+    """Configuration; the help text is in the decorator, because it lists the kinds."""
+
+
+@config.command()
+@click.argument("key")
+@click.argument("value")
+@broker_options
+def put(key: str, value: str, cluster: Cluster) -> None:
+    """Set KEY to VALUE: JSON, the name of a file (JSON or YAML), or - for standard input."""
+    text = _text_of(value)
+    try:
+        document = check_config(_named(key), text)
+    except InvalidDefinition as refused:
+        raise Fault(f"{key}: {refused}") from refused
+    reader = _reader(cluster)
+    if key.startswith("target/"):
+        _check_target(reader, str(document["topic"]))
+    _write(reader, key, orjson.dumps(document))
+    click.echo(f"{key} is set")
+
+
+@config.command()
+@click.argument("key")
+@broker_options
+def get(key: str, cluster: Cluster) -> None:
+    """Show the value of KEY, as JSON."""
+    found = _reader(cluster).config().get(key)
+    if found is None:
+        raise Fault(f"there is no {key!r}")
+    click.echo(found.decode("utf-8", "replace"))
+
+
+@config.command("list")
+@click.argument("kind", required=False)
+@json_option
+@broker_options
+def list_command(kind: str | None, as_json: bool, cluster: Cluster) -> None:  # noqa: FBT001 - an option of click
+    """List all keys, or those of one KIND."""
+    from noontide.apps.cli.reading import readable_config
+
+    if kind is not None and kind not in KINDS:
+        raise click.UsageError(f"{kind!r} is not one of {', '.join(KINDS)}")
+    found = _reader(cluster).config()
+    chosen = {key: value for key, value in found.items() if kind is None or key.startswith(f"{kind}/")}
+    if as_json:
+        for key, value in chosen.items():
+            show_json({"key": key, "value": readable_config(key, value)})
+        return
+    rows = ((key, value.decode("utf-8", "replace")) for key, value in chosen.items())
+    show_table(("key", "value"), rows, empty="nothing is configured")
+
+
+@config.command()
+@click.argument("key")
+@broker_options
+def delete(key: str, cluster: Cluster) -> None:
+    """Remove KEY."""
+    reader = _reader(cluster)
+    if _named(key) not in reader.config():
+        raise Fault(f"there is no {key!r}")
+    _write(reader, key, None)
+    click.echo(f"{key} is deleted")
+
+
+def _named(key: str) -> str:
+    """The key, unless it is the layout, which only `topics apply` writes."""
+    if key == "meta":
+        raise Fault("meta is the layout: it is written once, by `noontide topics apply`")
+    return key
+
+
+def _text_of(value: str) -> bytes:
+    """JSON text of a VALUE argument."""
+    if value.lstrip().startswith("{"):
+        return value.encode("utf-8", "surrogateescape")
+    if value == "-":
+        data, name = sys.stdin.buffer.read(), "stdin"
+    else:
+        try:
+            data, name = Path(value).read_bytes(), value
+        except OSError as error:
+            raise Fault(f"{value}: {error.strerror}; VALUE is JSON, the name of a file, or -") from error
+    from noontide.apps.cli.definitions import split
+
+    sources = list(split(data, name=name))
+    if len(sources) != 1:
+        raise Fault(f"{name}: must hold one object, not {len(sources)}")
+    return sources[0].text
+
+
+def _check_target(reader: Reader, topic: str) -> None:
+    """A registered topic must exist; one that may lose records is said so."""
+    from noontide.adapters.kafka.foreign_topics import strength_of
+
+    if topic.startswith((reader.layout.prefix, "__")):
+        raise Fault(f"/topic: {topic!r} is one of Noontide's or Kafka's own topics")
+    strength = strength_of(reader.connection, topic)
+    if strength is None:
+        raise Fault(f"/topic: the topic {topic!r} does not exist; create it first")
+    if strength.replication < REPLICATION_MIN:
+        replicas = f"{strength.replication} replica{'s' if strength.replication > 1 else ''}"
+        note(f"warning: {topic} has {replicas}: a broker that is lost takes its records along, or stops its runs")
+    elif strength.min_insync_replicas < MIN_ISR_MIN:
+        note(f"warning: {topic} has min.insync.replicas {strength.min_insync_replicas}: a lost broker can lose records")
+
+
+def _write(reader: Reader, key: str, value: bytes | None) -> None:
+    from noontide.adapters.kafka.requests import RequestProducer
+    from noontide.ports.record_log import Record, TopicPartition
+
+    producer = RequestProducer(reader.connection)
+    at = TopicPartition(reader.layout.name("config"), 0)
+    producer.send(at, Record(key.encode(), value), lambda _at, _offset: None)
+    producer.flush()
+
+
+def _reader(cluster: Cluster) -> Reader:
+    from noontide.apps.cli.reading import Reader
+
+    return Reader(connection=cluster.connection(), layout=cluster.layout())
