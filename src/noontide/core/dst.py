@@ -127,13 +127,14 @@ class Walk:
     ask about one instant cost a comparison. Safe to share: each field is replaced whole.
     """
 
-    __slots__ = ("_days", "_fields", "_first_s", "_last", "_last_s", "_plan", "_rule", "_times", "_zone")
+    __slots__ = ("_days", "_fields", "_first_s", "_last", "_last_s", "_plan", "_rule", "_step_s", "_times", "_zone")
 
     def __init__(self, fields: CronFields, *, zone: Zone, rule: DstRule) -> None:
         self._fields = fields
         self._times = fields.times
         self._days = fields.days
         self._first_s, self._last_s = fields.times[0], fields.times[-1]
+        self._step_s = fields.times.step if isinstance(fields.times, range) else 0
         self._zone = zone
         self._rule = rule
         self._plan = _NO_PLAN
@@ -195,8 +196,14 @@ class Walk:
         else:
             found = self._days.first_on_or_after(day)
             if found == day and second >= self._first_s:
-                return (day * 86_400 + self._times[bisect_right(self._times, second)]) * 1000
+                return (day * 86_400 + self._second_after(second)) * 1000
         return None if found is None else (found * 86_400 + self._first_s) * 1000
+
+    def _second_after(self, second: int) -> int:
+        """The first time of day after one that is neither before the first nor at or after the last."""
+        if self._step_s:
+            return second + self._step_s - (second - self._first_s) % self._step_s
+        return self._times[bisect_right(self._times, second)]
 
     def _plan_at(self, instant_ms: int) -> _Plan:
         segment = self._zone.segment_at(instant_ms)
