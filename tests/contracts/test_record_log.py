@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from tests.kafka_scene import Collector, create_topic, keys, records
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
@@ -99,15 +99,8 @@ class KafkaBroker:
         self.opened: list[KafkaSlotLog | KafkaFeed | KafkaCourier] = []
 
     async def create_topic(self, name: str, *, partitions: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.connection.bootstrap)
-        await admin.start()
-        try:
-            config = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(MESSAGE_MAX_BYTES)}
-            await admin.create_topics([NewTopic(name, partitions, 1, topic_configs=config)])
-            while name not in await admin.list_topics():  # noqa: ASYNC110 - brokers hear of it a moment later
-                await asyncio.sleep(0.01)
-        finally:
-            await admin.close()
+        config = {"max.message.bytes": str(MESSAGE_MAX_BYTES)}
+        await create_topic(self.connection.bootstrap, name, partitions=partitions, config=config)
 
     def slot_log(self, transactional_id: str) -> SlotLog:
         return self._closed_later(
@@ -164,10 +157,6 @@ def record(text: str) -> Record:
     return Record(text.encode(), f"value of {text}".encode())
 
 
-def records(prefix: str, count: int) -> list[Record]:
-    return [record(f"{prefix}{number}") for number in range(count)]
-
-
 async def read(broker: Broker, *partitions: TopicPartition, start: int = 0) -> list[Incoming]:
     return await asyncio.to_thread(_read, broker.replay(), dict.fromkeys(partitions, start))
 
@@ -175,29 +164,6 @@ async def read(broker: Broker, *partitions: TopicPartition, start: int = 0) -> l
 def _read(replay: Replay, positions: Mapping[TopicPartition, int]) -> list[Incoming]:
     ends = replay.end_offsets(tuple(positions))
     return [each for chunk in replay.read(positions, ends) for each in chunk]
-
-
-def keys(found: Sequence[Incoming]) -> list[str]:
-    return [each.key.decode() for each in found if each.key is not None]
-
-
-class Collector:
-    """A sink that can be awaited."""
-
-    def __init__(self) -> None:
-        self.got: list[Incoming] = []
-        self._changed = asyncio.Event()
-
-    def __call__(self, arrived: list[Incoming]) -> None:
-        self.got.extend(arrived)
-        self._changed.set()
-
-    async def until(self, holds: Callable[[list[Incoming]], bool]) -> list[Incoming]:
-        async with asyncio.timeout(20):
-            while not holds(self.got):
-                self._changed.clear()
-                await self._changed.wait()
-        return self.got
 
 
 # Writing

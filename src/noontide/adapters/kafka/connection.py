@@ -56,7 +56,7 @@ class KafkaConnection:
     """
 
     bootstrap: str
-    security: Mapping[str, str] = field(default_factory=dict)
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds a password
     client_id: str = "noontide"
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ for a while and get a producer each; what else was waiting is sent again with a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiokafka.errors import (
@@ -17,6 +18,7 @@ from aiokafka.errors import (
     MessageSizeTooLargeError,
     RecordListTooLargeError,
 )
+from aiokafka.structs import RecordMetadata
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.producer import DisposableProducer
@@ -27,7 +29,8 @@ SICK_FOR_S: Final = 10.0
 SICK_TOPICS_MAX: Final = 16
 START_TIMEOUT_S: Final = 5.0
 RECORD_MAX_BYTES: Final = 8 << 20
-_NOT_RETRIABLE: Final = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTopicError)
+_TOO_LARGE: Final = (MessageSizeTooLargeError, RecordListTooLargeError)
+_NOT_RETRIABLE: Final = (*_TOO_LARGE, InvalidTopicError)
 
 
 class KafkaCourier:
@@ -53,7 +56,6 @@ class KafkaCourier:
             await self._isolate(lane, topic)
             return Delivery(None, f"topic {topic} did not acknowledge within {timeout_ms} ms")
         except (KafkaError, OSError, AssertionError) as error:
-            await lane.leave_behind()  # its sequence numbers have a gap now
             return Delivery(None, f"topic {topic}: {error!r}", retriable=not isinstance(error, _NOT_RETRIABLE))
 
     async def close(self) -> None:
@@ -89,13 +91,23 @@ class _Lane:
         self._closed = False
 
     async def send(self, topic: str, record: Record, partition: int | None) -> Delivery:
-        """Send, again with a new producer when the old one was left behind because of another record."""
+        """Send; again with a new producer when this one was left behind because of another record.
+
+        Records that are sent at the same time share a batch, and a batch with one record too many is refused whole:
+        so what is too large is tried again alone before that is believed.
+        """
+        send: _Send = _send
         while True:
             producer = await self._started()
             try:
-                return await _send(producer, topic, record, partition)
-            except (KafkaError, OSError):
-                if producer is self._producer or self._closed:
+                return await send(producer, topic, record, partition)
+            except (KafkaError, OSError, AssertionError) as error:
+                innocent = producer is not self._producer and not self._closed
+                if producer is self._producer:
+                    await self.leave_behind()  # its sequence numbers have a gap now
+                if isinstance(error, _TOO_LARGE) and send is _send:
+                    send = _send_alone
+                elif not innocent:
                     raise
 
     def topics_under_way(self) -> set[str]:
@@ -151,16 +163,41 @@ class _Lane:
         return producer
 
 
+_Send = Callable[[DisposableProducer, str, Record, int | None], Awaitable[Delivery]]
+
+
 async def _send(producer: DisposableProducer, topic: str, record: Record, partition: int | None) -> Delivery:
+    target = await _partition(producer, topic, record, partition)
+    if isinstance(target, Delivery):
+        return target
+    sent = await producer.send(
+        topic, key=record.key, value=record.value, partition=target, headers=list(record.headers)
+    )
+    return _delivery(await asyncio.shield(sent))
+
+
+async def _send_alone(producer: DisposableProducer, topic: str, record: Record, partition: int | None) -> Delivery:
+    target = await _partition(producer, topic, record, partition)
+    if isinstance(target, Delivery):
+        return target
+    batch = producer.create_batch()
+    batch.append(timestamp=None, key=record.key, value=record.value, headers=list(record.headers))
+    return _delivery(await (await producer.send_batch(batch, topic, partition=target or 0)))
+
+
+async def _partition(
+    producer: DisposableProducer, topic: str, record: Record, partition: int | None
+) -> int | Delivery | None:
+    """The partition to write to (None = any), or what is wrong with it."""
     if not await producer.know_topics({topic}):
         return Delivery(None, f"topic {topic} does not exist")
     count = len(producer.client.cluster.partitions_for_topic(topic))
-    if partition is None and record.key is not None:
-        partition = partition_for(record.key, count)
     if partition is not None and partition >= count:
         return Delivery(None, f"topic {topic} has no partition {partition}")
-    sent = await producer.send(
-        topic, key=record.key, value=record.value, partition=partition, headers=list(record.headers)
-    )
-    metadata = await asyncio.shield(sent)
+    if partition is None and record.key is not None:
+        return partition_for(record.key, count)
+    return partition
+
+
+def _delivery(metadata: RecordMetadata) -> Delivery:
     return Delivery(Receipt(metadata.offset, metadata.offset + 1, metadata.timestamp), None)
