@@ -53,9 +53,9 @@ def offsets_since(
 
     Raises Doubt when the brokers do not answer.
     """
-    at_time = _offsets(connection, partitions, OffsetSpec.for_timestamp(since_ms))  # type: ignore[no-untyped-call]
+    at_time = _offsets(connection, partitions, OffsetSpec.for_timestamp(since_ms))
     unknown = [partition for partition, offset in at_time.items() if offset < 0]
-    return at_time | _offsets(connection, unknown, OffsetSpec.latest())
+    return at_time | _offsets(connection, unknown, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
 def _offsets(

@@ -8,10 +8,10 @@ import orjson
 
 from noontide.apps.cli.reading import StoredJob, why_later
 from noontide.apps.cli.spans import words
-from noontide.apps.cli.tables import utc
+from noontide.apps.cli.tables import utc, utc_second
 from noontide.core.cursor import Cursor
 
-HEADS = ("id", "tenant", "schedule", "zone", "state", "next due", "starts", "target")
+HEADS = ("id", "tenant", "schedule", "zone", "state", "next due (UTC)", "starts", "target")
 
 
 def schedule_text(fields: Mapping[str, object]) -> str:
@@ -64,7 +64,7 @@ def row(stored: StoredJob) -> tuple[str, ...]:
         schedule_text(fields),
         str(fields.get("timezone", "UTC")),
         state_of(stored),
-        utc(cursor.due_ms) if cursor else "",
+        utc_second(cursor.due_ms) if cursor else "",
         start_text(cursor),
         target_text(fields),
     )
@@ -103,6 +103,7 @@ def pairs(stored: StoredJob) -> dict[str, str]:
     fields, cursor = stored.fields(), stored.cursor
     shown = dict(zip(HEADS, row(stored), strict=True))
     if cursor is not None and cursor.due_ms is not None:
+        shown["next due (UTC)"] = utc(cursor.due_ms)
         shown["starts"] = f"{utc(cursor.start_ms)} ({start_text(cursor)})"
         if (why := why_later(stored)) is not None:
             shown["starts"] += f", {why}"

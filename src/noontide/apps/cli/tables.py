@@ -9,6 +9,9 @@ import orjson
 
 from noontide.core.instants import format_instant
 
+PIPE_WIDTH = 2_000
+"""Columns where nobody looks at a screen: `grep` and `less` want lines whole."""
+
 
 def show_json(value: object) -> None:
     """One line of JSON on standard output."""
@@ -21,11 +24,16 @@ def show_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, empty: st
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     if table.row_count:
-        Console().print(table)
+        console = Console()
+        if not console.is_terminal:
+            console.width = PIPE_WIDTH
+        console.print(table)
     else:
         click.echo(empty)
 
@@ -48,6 +56,11 @@ def utc(instant_ms: int | None) -> str:
         return ""
     text = format_instant(instant_ms)
     return f"{text[:-5]}Z" if text.endswith(".000Z") else text
+
+
+def utc_second(instant_ms: int | None) -> str:
+    """An instant as narrow as a column wants it: `2026-12-24 18:00:00`, UTC."""
+    return "" if instant_ms is None else format_instant(instant_ms)[:19].replace("T", " ")
 
 
 def plural(count: int, word: str) -> str:
