@@ -24,7 +24,7 @@ from noontide.core.definition import Definition, DefinitionContext, load_definit
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.ids import manual_run_id
 from noontide.core.job import Job
-from noontide.core.occurrence import Occurrence
+from noontide.core.occurrence import Occurrence, spread_offset
 from noontide.core.run import RunState
 from noontide.core.schedule import OneOff
 from noontide.core.targets import TopicTarget
@@ -73,7 +73,9 @@ class _Known(NamedTuple):
 class Admission:
     """Judges the requests of one partition."""
 
-    def __init__(self, partition: int, live: LiveRuns, firing: Firing, closing: Closing, settings: SchedulerSettings) -> None:
+    def __init__(
+        self, partition: int, live: LiveRuns, firing: Firing, closing: Closing, settings: SchedulerSettings
+    ) -> None:
         self._partition = partition
         self._live = live
         self._firing = firing
@@ -212,8 +214,15 @@ class Admission:
                 break
             if cursor.due_ms is None or cursor.start_ms is None or cursor.due_ms > item.appended_ms:
                 break
-            occurrence = Occurrence(cursor.due_ms, cursor.start_ms)
-            due = Due(self._partition, job_id, occurrence, cursor.runs, cursor.generation, cursor.accepted_ms)
+            due = Due(
+                partition=self._partition,
+                job_id=job_id,
+                due_ms=cursor.due_ms,
+                start_ms=cursor.start_ms,
+                runs=cursor.runs,
+                generation=cursor.generation,
+                accepted_ms=cursor.accepted_ms,
+            )
             before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene)
             effects.unschedule(self._partition, key, cursor)
             if cursor.due_ms == before.due_ms:
@@ -221,23 +230,25 @@ class Admission:
         return cursor
 
     def _cursor_after(
-        self, job: Job, previous: Job | None, cursor: Cursor | None, *, at_ms: int, config: ConfigView
+        self, job: Job, previous: Job | None, old: Cursor | None, *, at_ms: int, config: ConfigView
     ) -> Cursor:
-        old = Cursor(JobState.ACTIVE) if cursor is None else cursor
-        if old.state is JobState.DELETED:
-            old = Cursor(JobState.ACTIVE, generation=old.generation + 1)
-        kept = old._replace(accepted_ms=at_ms, reason=None)
+        runs, generation, last_due_ms = 0, 1, None
+        if old is not None and old.state is JobState.DELETED:
+            generation = old.generation + 1
+        elif old is not None:
+            runs, generation, last_due_ms = old.runs, old.generation, old.last_due_ms
         if job.paused:
-            return kept._replace(state=JobState.PAUSED, due_ms=None, start_ms=None, reason=job.note or None)
-        same = previous is not None and _moves_like(previous, job)
-        if same and old.state in (JobState.ACTIVE, JobState.COMPLETED):
-            return kept
+            return Cursor(JobState.PAUSED, None, None, runs, generation, last_due_ms, at_ms, job.note or None)
+        same = old is not None and previous is not None and _moves_like(previous, job)
+        if same and old is not None and old.state in (JobState.ACTIVE, JobState.COMPLETED):
+            return old._replace(accepted_ms=at_ms, reason=None)
         first = _first(job, at_ms, config, may_be_past=not same)
-        if first is None and job.schedule is not None:
-            removal_ms = at_ms + self._settings.completed_retention_ms
-            return kept._replace(state=JobState.COMPLETED, due_ms=None, start_ms=removal_ms)
-        due_ms, start_ms = (None, None) if first is None else first
-        return kept._replace(state=JobState.ACTIVE, due_ms=due_ms, start_ms=start_ms)
+        if first is not None:
+            return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
+        if job.schedule is None:
+            return Cursor(JobState.ACTIVE, None, None, runs, generation, last_due_ms, at_ms)
+        removal_ms = at_ms + self._settings.completed_retention_ms
+        return Cursor(JobState.COMPLETED, None, removal_ms, runs, generation, last_due_ms, at_ms)
 
     # --- delete, trigger, cancel
 
@@ -261,8 +272,15 @@ class Admission:
         row_bytes = known.row_bytes
         if request.payload is not None:
             row_bytes = with_payload(row_bytes, request.job_id, request.payload)
-        now = Occurrence(item.appended_ms, item.appended_ms)
-        due = Due(self._partition, request.job_id, now, 0, known.cursor.generation, known.cursor.accepted_ms)
+        due = Due(
+            partition=self._partition,
+            job_id=request.job_id,
+            due_ms=item.appended_ms,
+            start_ms=item.appended_ms,
+            runs=0,
+            generation=known.cursor.generation,
+            accepted_ms=known.cursor.accepted_ms,
+        )
         name = manual_run_id(request.job_id, item.origin.offset)
         self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
         return known.row.etag
@@ -273,7 +291,9 @@ class Admission:
         for run in found:
             self._closing.cancel(run, scene, reason=request.reason or "cancelled by request")
         if not found:
-            raise InvalidDefinition.of("/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed")
+            raise InvalidDefinition.of(
+                "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"
+            )
 
 
 def _may_touch(row: JobRow, request: Request, domain: str, scene: Scene) -> bool:
@@ -304,5 +324,6 @@ def _first(job: Job, after_ms: int, config: ConfigView, *, may_be_past: bool) ->
     if job.schedule is None:
         return None
     if isinstance(job.schedule, OneOff) and may_be_past:
-        return Occurrence(job.schedule.at_ms, job.schedule.at_ms + timeline_of(job, config).spread_ms)
+        spread_ms = spread_offset(job.id, timing=job.timing, period_ms=None)
+        return Occurrence(job.schedule.at_ms, job.schedule.at_ms + spread_ms)
     return timeline_of(job, config).next_after(after_ms)

@@ -1,8 +1,8 @@
 """A breaker per registered topic: a sick one must not hold up the slots that write to it.
 
-    closed ──(a write failed)──> open ──(pause over and inspection well)──> half-open ──(one record written)──> closed
-                                  ▲                                            │
-                                  └──────────────(a write failed: twice the pause)
+closed ──(a write failed)──> open ──(pause over and inspection well)──> half-open ──(one record written)──> closed
+                              ▲                                            │
+                              └──────────────(a write failed: twice the pause)
 """
 
 from __future__ import annotations

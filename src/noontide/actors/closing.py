@@ -38,9 +38,9 @@ class Closing:
     def close(self, run: Run, scene: Scene, *, state: RunState, reason: str | None = None) -> None:
         """Close a live run in a final state, and let go of those that waited for it."""
         world, effects = scene
-        times = {"due": run.due_ms, "start": run.start_ms, "claimed": run.claimed_ms, "ended": world.now_ms}
+        times = executions.Times(run.due_ms, run.start_ms, run.claimed_ms, world.now_ms)
         line = executions.closed(
-            run_id=run.run_id, job_id=run.job_id, tenant=run.tenant, times=times, state=state, reason=reason,
+            run.run_id, run.job_id, tenant=run.tenant, times=times, state=state, reason=reason,
             attempt=run.attempt, token=run.token, target=run.target, late_ms=max(0, world.now_ms - run.start_ms),
         )  # fmt: skip
         effects.record(run.run_id, line)

@@ -12,7 +12,9 @@ from noontide.records.config import ConfigView, updated_view
 class ConfigDirectory:
     """Keeps the latest view. `on_change` is called on the event loop after each change."""
 
-    def __init__(self, at: TopicPartition, *, feed: Feed, replay: Replay, on_change: Callable[[ConfigView], None]) -> None:
+    def __init__(
+        self, at: TopicPartition, *, feed: Feed, replay: Replay, on_change: Callable[[ConfigView], None]
+    ) -> None:
         self._at = at
         self._feed = feed
         self._replay = replay

@@ -17,7 +17,7 @@ from noontide.core.errors import Problem
 from noontide.core.run import Run
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
-from noontide.records import executions, rows, state
+from noontide.records import rows, state
 from noontide.records.leases import encode_lease
 from noontide.records.rejected import Origin, encode_rejected
 from noontide.records.topics import Layout
@@ -159,19 +159,11 @@ class Effects:
         """One line of history."""
         self.outputs[self.names.executions].append(Record(run_id.encode(), execution))
 
-    def decide(
-        self, run_id: str, *, job_id: str, tenant: str, due_ms: int, at_ms: int, state: str, reason: str
-    ) -> None:
-        """An occurrence that does not run, and why."""
-        line = executions.decided(
-            run_id=run_id, job_id=job_id, tenant=tenant, due_ms=due_ms, at_ms=at_ms, state=state, reason=reason
-        )
-        self.record(run_id, line)
-        self.counts[state] += 1
-
     # --- answers to requests
 
-    def reject(self, origin: Origin, *, key: bytes | None, value: bytes | None, problems: Sequence[Problem], at_ms: int) -> None:
+    def reject(
+        self, origin: Origin, *, key: bytes | None, value: bytes | None, problems: Sequence[Problem], at_ms: int
+    ) -> None:
         """A request is refused; what it asked for does not happen."""
         names = self.names
         partition = origin.partition % names.layout.topic_partitions("rejected")
@@ -184,7 +176,9 @@ class Effects:
         """Keep the answer to a request whose sender asked for one."""
         key = state.verdict_record_key(origin.text)
         listed = [{"pointer": problem.pointer, "message": problem.message} for problem in problems]
-        self.outputs[self.names.state].append(Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms)))
+        self.outputs[self.names.state].append(
+            Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms))
+        )
         first = self.names.layout.partitions_of(self.names.slot)[0]
         self._puts[rows.verdict_key(first, at_ms, key)] = b""
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from noontide.actors.closing import Closing
-from noontide.actors.effects import Effects, Scene
-from noontide.actors.hand_out import Claim, hand_out
+from noontide.actors.effects import Scene
+from noontide.actors.hand_out import Claim, deliver_now, hand_out
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timelines import Plan, plan_of
@@ -29,14 +29,28 @@ from noontide.records.job_row import JobRow, decode_job_row
 
 
 class Due(NamedTuple):
-    """A job whose time has come. runs, generation, accepted_ms: from its cursor."""
+    """A job whose time has come: the occurrence, and from its cursor: runs so far, generation, accepted_ms."""
 
     partition: int
     job_id: str
-    occurrence: Occurrence
+    due_ms: int
+    start_ms: int
     runs: int
     generation: int
     accepted_ms: int
+
+    @property
+    def occurrence(self) -> Occurrence:
+        """The occurrence that is due."""
+        return Occurrence(self.due_ms, self.start_ms)
+
+
+class _Outcome(NamedTuple):
+    """What happens to a due job. claim: the occurrence to run; following: the one after; last_ms: the last decided."""
+
+    claim: Occurrence | None
+    following: Occurrence | None
+    last_ms: int
 
 
 class Firing:
@@ -49,73 +63,79 @@ class Firing:
 
     def fire(self, due: Due, row_bytes: bytes, scene: Scene) -> Cursor:
         """Decide one due occurrence; writes and returns the cursor that follows."""
-        world, effects = scene
         row = decode_job_row(row_bytes)
-        plan = plan_of(row, due.job_id, world.config)
-        claim: Occurrence | None = due.occurrence
-        last_ms, runs = due.occurrence.due_ms, due.runs
-        if world.now_ms - due.occurrence.start_ms <= row.grace_ms:
-            following = plan.following(last_ms)
-        elif self._must_wait(due, row, effects):
-            later = due.occurrence._replace(start_ms=world.now_ms + self._settings.catch_up_poll_ms)
-            return self._write(due, later, effects, runs=runs, last_ms=None)
+        plan = plan_of(row, due.job_id, scene.world.config)
+        if scene.world.now_ms - due.start_ms <= row.grace_ms:
+            outcome = _Outcome(due.occurrence, plan.following(due.due_ms), due.due_ms)
+        elif self._must_wait(due, row, scene):
+            later_ms = scene.world.now_ms + self._settings.catch_up_poll_ms
+            return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=None)
         else:
-            claim, following, last_ms = self._catch_up(due, row, plan, scene)
+            outcome = self._catch_up(due, row, plan, scene)
+        return self._carry_out(due, outcome, plan, row, row_bytes, scene)
+
+    def _carry_out(
+        self, due: Due, outcome: _Outcome, plan: Plan, row: JobRow, row_bytes: bytes, scene: Scene
+    ) -> Cursor:
+        claim, following, last_ms = outcome
+        runs = due.runs
         if claim is not None:
             last_ms = claim.due_ms
-            due = due._replace(occurrence=claim)
             name = run_id(due.job_id, last_ms, due.generation)
+            if last_ms != due.due_ms:
+                due = due._replace(due_ms=last_ms, start_ms=claim.start_ms)
             if plan.allows(last_ms):
                 runs += self.claim(due, name, row, row_bytes, scene)
             else:
                 _record_skip(due, name, row, "calendar", scene)
-            if plan.after_completion_ms is not None and not self._live.of_job(due.job_id, effects):
-                following = plan.after_completion(world.now_ms)
-        if row.max_runs and runs >= row.max_runs:
+            if plan.after_completion_ms is not None and not self._live.of_job(due.job_id, scene.effects):
+                following = plan.after_completion(scene.world.now_ms)
+        is_last = following is None and plan.after_completion_ms is None
+        if is_last or 0 < row.max_runs <= runs:
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
-        if following is None and plan.after_completion_ms is None:
-            return self._complete(due, scene, runs=runs, last_ms=last_ms)
-        return self._write(due, following, effects, runs=runs, last_ms=last_ms)
-
-    def _must_wait(self, due: Due, row: JobRow, effects: Effects) -> bool:
-        """A catch-up in order starts a run only when the one before it is closed."""
-        if row.misfire_rule is not MisfireRule.RUN_ALL or row.overlap_rule is Overlap.ALLOW:
-            return False
-        return bool(self._live.of_job(due.job_id, effects))
-
-    def _catch_up(
-        self, due: Due, row: JobRow, plan: Plan, scene: Scene
-    ) -> tuple[Occurrence | None, Occurrence | None, int]:
-        rule, now_ms = row.misfire_rule, scene.world.now_ms
-        until_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
-        found = backlog(due.occurrence, plan.following, until_ms=until_ms, limit=self._settings.missed_walk_max)
-        verdict = judge(rule, found, run_all_max=row.run_all_max, now_ms=until_ms)
-        last_ms = due.occurrence.due_ms
-        if verdict.passed is not None:
-            _record_passed(due, row, verdict.passed, scene)
-            last_ms = verdict.passed.last_ms
-        return verdict.claim, verdict.following, last_ms
+        return self._move(due, following, scene, runs=runs, last_ms=last_ms)
 
     def claim(self, due: Due, name: str, row: JobRow, row_bytes: bytes, scene: Scene) -> int:
         """Claim an occurrence as run `name`, or record why not. Returns the number of runs claimed: 0 or 1."""
         world, effects = scene
         live = self._live.of_job(due.job_id, effects)
         if not live or row.overlap_rule is Overlap.ALLOW:
-            hand_out(_claimed(due, name, row, row_bytes, world), world, effects)
+            if due.start_ms <= world.now_ms:
+                times = executions.Times(due.due_ms, due.start_ms, world.now_ms, world.now_ms)
+                if deliver_now(name, due.job_id, row, times, scene):
+                    return 1
+            hand_out(_claimed(due, name, row, row_bytes, world), scene)
             return 1
         oldest = next(iter(live))
         match row.overlap_rule:
             case Overlap.QUEUE if len(live) == 1:
-                hand_out(_claimed(due, name, row, row_bytes, world, waits_for=oldest.run_id), world, effects)
+                hand_out(_claimed(due, name, row, row_bytes, world, waits_for=oldest.run_id), scene)
                 return 1
             case Overlap.REPLACE:
                 for run in live:
                     self._closing.cancel(run, scene, reason=f"overlap: replaced by {name}")
-                hand_out(_claimed(due, name, row, row_bytes, world), world, effects)
+                hand_out(_claimed(due, name, row, row_bytes, world), scene)
                 return 1
             case _:
                 _record_skip(due, name, row, f"overlap: {oldest.run_id} is {oldest.state}", scene)
                 return 0
+
+    def _must_wait(self, due: Due, row: JobRow, scene: Scene) -> bool:
+        """A catch-up in order starts a run only when the one before it is closed."""
+        if row.misfire_rule is not MisfireRule.RUN_ALL or row.overlap_rule is Overlap.ALLOW:
+            return False
+        return bool(self._live.of_job(due.job_id, scene.effects))
+
+    def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene) -> _Outcome:
+        rule, now_ms = row.misfire_rule, scene.world.now_ms
+        until_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
+        found = backlog(due.occurrence, plan.following, until_ms=until_ms, limit=self._settings.missed_walk_max)
+        verdict = judge(rule, found, run_all_max=row.run_all_max, now_ms=until_ms)
+        last_ms = due.due_ms
+        if verdict.passed is not None:
+            _record_passed(due, row, verdict.passed, scene)
+            last_ms = verdict.passed.last_ms
+        return _Outcome(verdict.claim, verdict.following, last_ms)
 
     def _complete(self, due: Due, scene: Scene, *, runs: int, last_ms: int) -> Cursor:
         removal_ms = scene.world.now_ms + self._settings.completed_retention_ms
@@ -124,50 +144,49 @@ class Firing:
         return cursor
 
     @staticmethod
-    def _write(due: Due, following: Occurrence | None, effects: Effects, *, runs: int, last_ms: int | None) -> Cursor:
+    def _move(due: Due, following: Occurrence | None, scene: Scene, *, runs: int, last_ms: int | None) -> Cursor:
         due_ms, start_ms = (None, None) if following is None else following
         cursor = Cursor(JobState.ACTIVE, due_ms, start_ms, runs, due.generation, last_ms, due.accepted_ms)
-        effects.put_cursor(due.partition, due.job_id.encode(), cursor)
+        scene.effects.put_cursor(due.partition, due.job_id.encode(), cursor)
         return cursor
 
 
 def _claimed(
     due: Due, name: str, row: JobRow, row_bytes: bytes, world: World, *, waits_for: str | None = None
 ) -> Claim:
-    due_ms, start_ms = due.occurrence
-    early = start_ms > world.now_ms
+    early = due.start_ms > world.now_ms
     reason = f"overlap: waits for {waits_for}" if waits_for else "waits for its spread start" if early else None
     run = Run(
-        name,
-        due.job_id,
-        row.tenant,
-        RunState.PENDING,
-        due_ms,
-        start_ms,
-        world.now_ms,
-        row.target_text,
-        not_before_ms=start_ms if early else 0,
+        run_id=name,
+        job_id=due.job_id,
+        tenant=row.tenant,
+        state=RunState.PENDING,
+        due_ms=due.due_ms,
+        start_ms=due.start_ms,
+        claimed_ms=world.now_ms,
+        target=row.target_text,
+        not_before_ms=due.start_ms if early else 0,
         reason=reason,
         waits_for=waits_for,
     )
-    return Claim(due.partition, run, row, row_bytes, True)
+    return Claim(due.partition, run, row, row_bytes, fresh=True)
 
 
 def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) -> None:
-    scene.effects.decide(
-        name, job_id=due.job_id, tenant=row.tenant, due_ms=due.occurrence.due_ms, at_ms=scene.world.now_ms,
-        state=Decision.SKIPPED, reason=reason,
+    line = executions.decided(
+        name, due.job_id, tenant=row.tenant, due_ms=due.due_ms, at_ms=scene.world.now_ms,
+        decision=Decision.SKIPPED, reason=reason,
     )  # fmt: skip
+    scene.effects.record(name, line)
+    scene.effects.counts[Decision.SKIPPED] += 1
 
 
 def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene) -> None:
-    span = executions.Range(passed.last_ms, passed.count) if passed.count > 1 else None
-    world, effects = scene
     name = run_id(due.job_id, passed.first_ms, due.generation)
-    reason = f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms"
+    span = executions.Range(passed.last_ms, passed.count) if passed.count > 1 else None
     line = executions.decided(
-        run_id=name, job_id=due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=world.now_ms,
-        state=passed.decision, reason=reason, span=span,
+        name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
+        decision=passed.decision, reason=f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms", span=span,
     )  # fmt: skip
-    effects.record(name, line)
-    effects.counts[passed.decision] += passed.count
+    scene.effects.record(name, line)
+    scene.effects.counts[passed.decision] += passed.count

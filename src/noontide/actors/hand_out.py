@@ -1,22 +1,25 @@
-"""Where a claimed run goes: into its topic within this transaction, to its topic after the commit, or into a wait.
+"""Where a run goes: into its topic within this transaction, to its topic after the commit, or into a wait.
 
-    registered topic, healthy      record and closed execution in the claim's own transaction: exactly once
-    registered topic, sick         pending, with the reason; delivered in one transaction when it recovers
-    any other topic                queued; sent after the commit by an idempotent producer: at least once
-    HTTP target or handler         pending for the workers of its lane
+registered topic, healthy      record and closed execution in the claim's own transaction: exactly once
+registered topic, sick         pending, with the reason; delivered in one transaction when it recovers
+any other topic                queued; sent after the commit by an idempotent producer: at least once
+HTTP target or handler         pending for the workers of its lane
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from noontide.actors.effects import Effects, Send
-from noontide.actors.world import Route, World
+from noontide.actors.effects import Effects, Scene, Send
+from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.ports.record_log import Record, TopicPartition
-from noontide.records import executions, state
+from noontide.records import state
 from noontide.records.delivery import RECORD_OVERHEAD_BYTES, delivery_headers
+from noontide.records.executions import Times, delivered
 from noontide.records.job_row import JobRow, TargetKind
+
+TOPIC = int(TargetKind.TOPIC)
 
 
 class Claim(NamedTuple):
@@ -29,19 +32,37 @@ class Claim(NamedTuple):
     fresh: bool
 
 
-def hand_out(claim: Claim, world: World, effects: Effects) -> None:
+def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene) -> bool:
+    """Write a run's record and its history into this transaction, if its topic is registered and takes it now."""
+    world, effects = scene
+    if row.target_kind != TOPIC or (route := world.routes.get(row.target)) is None:
+        return False
+    if route.problem is not None or _obstacle(route, row, used=effects.used[row.target]) is not None:
+        return False
+    effects.used[row.target] += 1
+    headers = delivery_headers(run_id=name.encode(), job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
+    to = TopicPartition(row.target, row.key_hash % route.partitions)
+    effects.outputs[to].append(Record(row.key, row.payload, headers))
+    effects.record(name, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
+    effects.counts["succeeded"] += 1
+    return True
+
+
+def hand_out(claim: Claim, scene: Scene) -> None:
     """Send a run on its way, or let it wait with a reason."""
-    run, row = claim.run, claim.row
+    run, row, world = claim.run, claim.row, scene.world
     if run.not_before_ms > world.now_ms or run.waits_for is not None:
-        wait(claim, effects, reason=run.reason)
-    elif row.target_kind != TargetKind.TOPIC:
-        wait(claim, effects, reason="waits for a worker")
+        wait(claim, scene.effects, reason=run.reason)
+    elif row.target_kind != TOPIC:
+        wait(claim, scene.effects, reason="waits for a worker")
     elif (route := world.routes.get(row.target)) is None:
-        _send_after_commit(claim, effects)
-    elif (problem := _problem(route, row, used=effects.used[row.target])) is not None:
-        wait(claim, effects, reason=f"topic {row.target}: {problem}")
+        _send_after_commit(claim, scene.effects)
+    elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene):
+        if not claim.fresh:
+            scene.effects.close_run(claim.partition, run)
     else:
-        _deliver(claim, route, world, effects)
+        obstacle = _obstacle(route, row, used=scene.effects.used[row.target])
+        wait(claim, scene.effects, reason=f"topic {row.target}: {route.problem or obstacle}")
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:
@@ -53,9 +74,15 @@ def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:
         _open(claim, run, effects)
 
 
-def _problem(route: Route, row: JobRow, *, used: int) -> str | None:
-    if route.problem is not None:
-        return route.problem
+def send_of(partition: int, run: Run, row: JobRow) -> Send:
+    """The record of a queued run, to be sent (again) outside of the transaction."""
+    headers = delivery_headers(
+        run_id=run.run_id.encode(), job_id=run.job_id.encode(), due_ms=run.due_ms, attempt=run.attempt
+    )
+    return Send(partition, run.run_id, row.target, Record(row.key, row.payload, headers))
+
+
+def _obstacle(route: Route, row: JobRow, *, used: int) -> str | None:
     if used >= route.allowance:
         return "one record at a time until it has recovered"
     size = len(row.key) + len(row.payload) + RECORD_OVERHEAD_BYTES
@@ -64,38 +91,21 @@ def _problem(route: Route, row: JobRow, *, used: int) -> str | None:
     return None
 
 
-def _deliver(claim: Claim, route: Route, world: World, effects: Effects) -> None:
-    partition, run, row, _, fresh = claim
-    effects.used[row.target] += 1
-    effects.outputs[TopicPartition(row.target, row.key_hash % route.partitions)].append(user_record(run, row, attempt=1))
-    times = {"due": run.due_ms, "start": run.start_ms, "claimed": run.claimed_ms, "ended": world.now_ms}
-    line = executions.delivered(run_id=run.run_id, job_id=run.job_id, tenant=row.tenant, times=times, target=run.target)
-    effects.record(run.run_id, line)
-    effects.counts["succeeded"] += 1
-    if not fresh:
-        effects.close_run(partition, run)
+def _times(run: Run, ended_ms: int) -> Times:
+    return Times(run.due_ms, run.start_ms, run.claimed_ms, ended_ms)
 
 
 def _send_after_commit(claim: Claim, effects: Effects) -> None:
     run = claim.run
     queued = run._replace(
-        state=advance(run.state, RunEvent.HAND_OUT), attempt=run.attempt + 1, token=run.token + 1, not_before_ms=0, reason=None
+        state=advance(run.state, RunEvent.HAND_OUT),
+        attempt=run.attempt + 1,
+        token=run.token + 1,
+        not_before_ms=0,
+        reason=None,
     )
     _open(claim, queued, effects)
     effects.sends.append(send_of(claim.partition, queued, claim.row))
-
-
-def send_of(partition: int, run: Run, row: JobRow) -> Send:
-    """The record of a queued run, to be sent (again) outside of the transaction."""
-    return Send(partition, run.run_id, row.target, user_record(run, row, attempt=run.attempt))
-
-
-def user_record(run: Run, row: JobRow, *, attempt: int) -> Record:
-    """What the target topic receives."""
-    headers = delivery_headers(
-        run_id=run.run_id.encode(), job_id=run.job_id.encode(), due_ms=run.due_ms, attempt=attempt
-    )
-    return Record(row.key, row.payload, headers)
 
 
 def _open(claim: Claim, run: Run, effects: Effects) -> None:

@@ -47,7 +47,7 @@ class Inputs:
         topic, partition, offset = headers["origin"].decode().rsplit("/", 2)
         original = [(name[8:], value) for name, value in record.headers if name.startswith("request-")]
         origin = Origin(topic, int(partition), int(offset))
-        return Input(source, origin, int(headers["appended"]), record.key, record.value, original, True)
+        return Input(source, origin, int(headers["appended"]), record.key, record.value, original, forwarded=True)
 
     def _short(self, topic: str) -> str:
         name = self._short_names.get(topic)

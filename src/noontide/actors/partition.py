@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from noontide.actors.admission import Admission, Input
 from noontide.actors.closing import Closing, Delivered
-from noontide.actors.effects import Effects, Scene
+from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.hand_out import Claim, hand_out, wait
 from noontide.actors.live_runs import LiveRuns
@@ -28,7 +28,6 @@ from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.errors import NoontideError, Problem
-from noontide.core.occurrence import Occurrence
 from noontide.core.run import Run, RunState
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
@@ -49,13 +48,15 @@ class Poisoned(NoontideError):
 class Work:
     """What one partition has to decide in one cycle, in this order.
 
-    drained: the key range of the due rows; set_aside: items that are not to be tried (by their `id()`), and why.
+    job_keys: rows of the due jobs; drained: the key range of the due rows;
+    set_aside: items that are not to be tried (by their `id()`), and why.
     """
 
     inputs: list[Input] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
     released: list[Run] = field(default_factory=list)
     due: list[DueItem] = field(default_factory=list)
+    job_keys: list[bytes] = field(default_factory=list)
     drained: tuple[bytes, bytes] | None = None
     set_aside: dict[int, str] = field(default_factory=dict)
 
@@ -102,7 +103,8 @@ class Partition:
         for target in self.live.targets_waited_for():
             released += self._freed(target, world, budget.due - len(released))
         due = self.window.take(world.now_ms, max(0, budget.due - len(released)))
-        return Work(inputs=inputs, deliveries=deliveries, released=released, due=due)
+        job_keys = [rows.job_key(self.number, key[8:]) for key, _ in due]
+        return Work(inputs=inputs, deliveries=deliveries, released=released, due=due, job_keys=job_keys)
 
     def _freed(self, target: str, world: World, limit: int) -> list[Run]:
         """Runs that wait for a topic which may be able to take them now."""
@@ -125,14 +127,13 @@ class Partition:
             run = self.live.by_id.get(run_id)
             if run is not None:
                 yield rows.cursor_key(number, run.job_id.encode())
-        for key, _ in work.due:
-            yield rows.job_key(number, key[8:])
+        yield from work.job_keys
 
     def trim(self, work: Work, fetched: Mapping[bytes, bytes | None], bytes_max: int) -> None:
         """Give back due rows whose jobs are more than `bytes_max` together (at least one stays)."""
         left, kept = bytes_max, 0
-        for key, _ in work.due:
-            left -= len(fetched[rows.job_key(self.number, key[8:])] or b"")
+        for key in work.job_keys:
+            left -= len(fetched[key] or b"")
             if left < 0 and kept:
                 break
             kept += 1
@@ -173,7 +174,7 @@ class Partition:
         row = scene.effects.fetched(rows.claimed_key(self.number, run.run_id.encode()))
         if row is None:
             raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
-        hand_out(Claim(self.number, run, decode_job_row(row), row, False), *scene)
+        hand_out(Claim(self.number, run, decode_job_row(row), row, fresh=False), scene)
 
     def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
         if scene.effects.is_void(key):
@@ -185,8 +186,7 @@ class Partition:
                 row = scene.effects.read(rows.job_key(self.number, job_id))
                 if row is None:
                     raise LookupError("due without a definition")
-                occurrence = Occurrence(due.due_ms, start_ms)
-                at = Due(self.number, job_id.decode(), occurrence, due.runs, due.generation, due.accepted_ms)
+                at = Due(self.number, job_id.decode(), due.due_ms, start_ms, due.runs, due.generation, due.accepted_ms)
                 self._firing.fire(at, row, scene)
             case rows.Purpose.REMOVE:
                 scene.effects.delete_job(self.number, job_id, headers=[("reason", b"completed")])
@@ -202,7 +202,7 @@ class Partition:
                 self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
             case Run():
                 row = scene.effects.fetched(rows.claimed_key(self.number, item.run_id.encode())) or b""
-                wait(Claim(self.number, item, decode_job_row(row), row, False), scene.effects, reason=reason)
+                wait(Claim(self.number, item, decode_job_row(row), row, fresh=False), scene.effects, reason=reason)
             case Delivered():
                 pass
             case key, value:

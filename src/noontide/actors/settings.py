@@ -1,4 +1,4 @@
-"""Limits of the scheduler, each with a name and a unit. The command line and the environment set them (apps.settings)."""
+"""Limits of the scheduler, each with a name and a unit."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ class SchedulerSettings:
     breaker_open_max_ms: int = 60_000
     checkpoint_ms: int = 30_000
     """How often the index is flushed, so that a restart replays little."""
-    checkpoint_max_age_ms: int = 12 * HOUR_MS
-    """Older local copies are thrown away: compaction may have removed tombstones they never saw (half of `delete.retention.ms`)."""
+    checkpoint_max_age_ms: int = 6 * HOUR_MS
+    """Older local copies are thrown away: compaction may have removed tombstones they never saw.
+
+    Half of the smallest `delete.retention.ms` (`state` and `leases`: 12 h)."""
     probe_ms: int = 30_000
     """How often an idle owner asks the broker for its time."""

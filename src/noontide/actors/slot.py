@@ -3,7 +3,7 @@
     gather ──> decide ──> commit ──> apply ──> answer
                  │           │
                  │           ├─ Fenced: another owner; stop
-                 │           └─ Doubt:  the outcome is unknown; drop all memory, replay the log, go on with less at a time
+                 │           └─ Doubt:  outcome unknown; drop all memory, replay the log, go on with less at a time
                  └─ Poisoned: one item cannot be handled; decide again with that item set aside
 
 `cycle` is that, once. The runner calls it; `restore` fills a fresh slot.
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from noontide.actors.breaker import Breakers
 from noontide.actors.admission import Input
+from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene, Send
@@ -110,9 +110,7 @@ class Slot:
     def _gather(self) -> Plan | None:
         world = self._world(self._ports.config.view)
         for partition in self.partitions.values():
-            partition.window.refill(
-                self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms
-            )
+            partition.window.refill(self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms)
         active = [each for each in self.partitions.values() if each.is_active(world.now_ms)]
         chosen = self._next_turn(active, self._caution.shares(len(active)))
         budget = self._budget(len(chosen))

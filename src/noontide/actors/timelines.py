@@ -57,9 +57,14 @@ class Plan(NamedTuple):
 
 def plan_of(row: JobRow, job_id: str, config: ConfigView) -> Plan:
     """The plan of an accepted job."""
+    if row.schedule_key.startswith("at:") and not row.calendars:
+        return _ONCE
     schedule = schedule_from_key(row.schedule_key) if row.schedule_key else None
     timeline = timeline_of(_loaded(row.document), config) if row.calendars else None
     return Plan(schedule, row.ends_at_ms, row.spread_ms, timeline)
+
+
+_ONCE = Plan(None, 0, 0, None)
 
 
 def timeline_of(job: Job, config: ConfigView) -> Timeline:

@@ -1,4 +1,4 @@
-"""What a decision may know besides the partition's own facts: the time, the configuration, the health of target topics."""
+"""What a decision may know besides the partition's own facts: time, configuration, and the health of target topics."""
 
 from __future__ import annotations
 

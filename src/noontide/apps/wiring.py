@@ -59,7 +59,9 @@ class SchedulerOptions:
 def find_layout(connection: KafkaConnection, prefix: str) -> Layout:
     """The layout this installation was created with. Raises LayoutMismatch or ClusterError with what to do."""
     meta = read_meta(connection, Layout(prefix=prefix))
-    layout = Layout(prefix=prefix) if meta is None else Layout(prefix=prefix, partitions=meta.partitions, slots=meta.slots)
+    layout = (
+        Layout(prefix=prefix) if meta is None else Layout(prefix=prefix, partitions=meta.partitions, slots=meta.slots)
+    )
     check_layout(connection, layout)
     return layout
 
@@ -89,9 +91,7 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
     courier = KafkaCourier(connection)
     stack.push_async_callback(courier.close)
     replay = KafkaReplay(connection)
-    memory = SharedMemory(
-        block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes
-    )
+    memory = SharedMemory(block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes)
 
     def config_changed(view: ConfigView) -> None:
         for topic in view.topics:

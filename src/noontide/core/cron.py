@@ -301,7 +301,7 @@ def _plain_items(items: list[_Item], *, of: _Field) -> str:
 
 def _expanded(plain: dict[str, str], *, texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """Values of each field, ascending, as croniter expands them."""
-    from croniter import CroniterError, croniter  # 60 ms to import, and only parsing needs it
+    from croniter.croniter import CroniterError, croniter  # 60 ms to import, and only parsing needs it
 
     order = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY, _SECOND, _YEAR)
     try:

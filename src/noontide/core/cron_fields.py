@@ -86,10 +86,11 @@ class CronFields:
 class DayTable:
     """The days a `DaySpec` names, by number since 1970-01-01, between the years 1 and 9999."""
 
-    __slots__ = ("_by_kind", "_open", "_spec", "_years")
+    __slots__ = ("_by_kind", "_open", "_smallest_step", "_spec", "_years")
 
     def __init__(self, spec: DaySpec) -> None:
         self._spec = spec
+        self._smallest_step: int | None = None
         self._by_kind: dict[tuple[bool, int], Sequence[int]] = {}
         self._years: dict[int, tuple[int, int, Sequence[int]]] = {}
         self._open: tuple[int, int, Sequence[int]] = (0, 0, ())
@@ -114,6 +115,11 @@ class DayTable:
 
     def smallest_step(self) -> int:
         """The fewest days between two matching days of one year; 365 when no year has two."""
+        if self._smallest_step is None:
+            self._smallest_step = self._find_smallest_step()
+        return self._smallest_step
+
+    def _find_smallest_step(self) -> int:
         years = range(2000, 2028) if self._spec.years is None else sorted(self._spec.years)[:28]
         steps = [
             later - earlier for year in years for days in (self._year(year)[2],) for earlier, later in pairwise(days)

@@ -1,9 +1,9 @@
 """Where a job stands in its schedule: the one fact that a dispatch moves.
 
-    active ──(last occurrence claimed)──> completed ──(retention over)──> gone
-      │  ▲
-      │  └─ resume ─ paused               deleted ──(marker retention over)──> gone
-      └──(one input that cannot be handled)──> quarantined
+active ──(last occurrence claimed)──> completed ──(retention over)──> gone
+  │  ▲
+  │  └─ resume ─ paused               deleted ──(marker retention over)──> gone
+  └──(one input that cannot be handled)──> quarantined
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The error tree of the domain: what can be wrong with something a person or a service said.
 
-    NoontideError
-    ├── InvalidDefinition   one or more fields of a definition cannot be accepted
-    └── Fenced              another owner holds the slot now (see ports.record_log)
+NoontideError
+├── InvalidDefinition   one or more fields of a definition cannot be accepted
+└── Fenced              another owner holds the slot now (see ports.record_log)
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def parse_optional_instant(text: object, *, zone: str | None, pointer: str, dst:
     return None if instant_ms is None else _checked(instant_ms, leap=leap, pointer=pointer)
 
 
+@lru_cache(maxsize=8192)  # a wave names few instants many times
 def format_instant(instant_ms: Ms) -> str:
     """RFC 3339 in UTC with milliseconds: `2026-12-24T18:00:00.000Z`."""
     second, millis = divmod(instant_ms, 1000)
@@ -65,6 +66,7 @@ def format_instant(instant_ms: Ms) -> str:
     return f"{_date(day)}T{_CLOCKS[second // 60]}:{_TWO[second % 60]}.{_THREE[millis]}Z"
 
 
+@lru_cache(maxsize=8192)
 def format_basic(instant_ms: Ms) -> str:
     """ISO 8601 basic form in UTC: `20261224T180000Z`, with `.123` before the Z only when not zero."""
     second, millis = divmod(instant_ms, 1000)

@@ -7,6 +7,7 @@ rarely come twice, and a cache of 10 million would be larger than the index.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 
 _MULTIPLIER = 0x5BD1E995
@@ -37,6 +38,7 @@ def _mixed_words(data: bytes, count: int) -> tuple[int, ...]:
     return quads.unpack(lanes.to_bytes(count * 8, "little"))
 
 
+@lru_cache(maxsize=256)  # a key is hashed several times in a row: where it was found, where it belongs, what it keys
 def murmur2(data: bytes) -> int:
     """The 32-bit hash of `data`, unsigned.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from io import BytesIO
 from pkgutil import get_data
@@ -158,6 +158,7 @@ def zone_names() -> frozenset[str]:
     return frozenset(_package_file("zones").decode("ascii").split())
 
 
+@cache
 def tzdata_version() -> str:
     """Release of the IANA database in use, such as `2026a`."""
     return str(import_module("tzdata").IANA_VERSION)

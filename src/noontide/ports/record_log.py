@@ -1,7 +1,7 @@
 """The log as the actors see it: transactions out, committed records in, and the errors that matter.
 
 One slot has one `SlotLog` (one transactional id). Whatever goes wrong in `commit` ends in one of two errors:
-`Fenced` (somebody else owns the slot: stop) or `Doubt` (the outcome is unknown: drop memory, replay, never retry by hand).
+`Fenced` (somebody else owns the slot: stop) or `Doubt` (outcome unknown: drop memory, replay, never retry by hand).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Courier(Protocol):
     """An idempotent, non-transactional sender, for records whose promise is at least once."""
 
     async def send(self, topic: str, record: Record, *, partition: int | None, timeout_ms: int) -> Delivery:
-        """Send one record; partition None = murmur2 of the key over the topic's partitions. Never raises, never hangs."""
+        """Send one record; never raises, never hangs. partition None = murmur2 of the key over the topic's."""
 
 
 class TopicFacts(NamedTuple):

@@ -108,7 +108,11 @@ def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, o
         except InvalidDefinition:
             continue
     registered = [_registered(_name(key), doc) for key, doc in documents.items() if key.startswith("target/")]
-    calendars = {_name(key): parse_calendar(_name(key), doc, pointer="") for key, doc in documents.items() if key.startswith("calendar/")}
+    calendars = {
+        _name(key): parse_calendar(_name(key), doc, pointer="")
+        for key, doc in documents.items()
+        if key.startswith("calendar/")
+    }
     return ConfigView(
         offset=offset, documents=documents, topics={item.topic: item for item in registered}, calendars=calendars
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import orjson
@@ -18,43 +17,50 @@ class Range(NamedTuple):
     occurrences: int
 
 
-def delivered(*, run_id: str, job_id: str, tenant: str, times: Mapping[str, int], target: str, attempt: int = 1) -> bytes:
-    """A run that succeeded by appending to a topic. `times`: due, start, claimed, ended (ms). Hot path: no JSON library.
+class Times(NamedTuple):
+    """Instants of a run, ms since the epoch: nominal, earliest start, claim, end."""
 
-    Ids, tenants and topic names have no characters that JSON would escape.
-    """
-    due, start, ended = times["due"], times["start"], times["ended"]
-    started = "" if start == due else f'","start_after":"{format_instant(start)}'
+    due_ms: int
+    start_ms: int
+    claimed_ms: int
+    ended_ms: int
+
+
+def delivered(run_id: str, job_id: str, *, tenant: str, target: str, times: Times) -> bytes:
+    """A run that succeeded by appending to a topic. Hot path, so no JSON library: nothing in it needs escaping."""
+    due_ms, start_ms, claimed_ms, ended_ms = times
+    due, claimed = format_instant(due_ms), format_instant(claimed_ms)
+    started = "" if start_ms == due_ms else f'","start_after":"{format_instant(start_ms)}'
+    ended = claimed if ended_ms == claimed_ms else format_instant(ended_ms)
     return (
-        f'{{"run_id":"{run_id}","job_id":"{job_id}","tenant":"{tenant}","due":"{format_instant(due)}{started}'
-        f'","state":"succeeded","attempt":{attempt},"target":"{target}'
-        f'","claimed_at":"{format_instant(times["claimed"])}","ended_at":"{format_instant(ended)}'
-        f'","late_ms":{ended - start},"tzdata":"{tzdata_version()}"}}'
+        f'{{"run_id":"{run_id}","job_id":"{job_id}","tenant":"{tenant}","due":"{due}{started}'
+        f'","state":"succeeded","attempt":1,"target":"{target}","claimed_at":"{claimed}","ended_at":"{ended}'
+        f'","late_ms":{ended_ms - start_ms},"tzdata":"{tzdata_version()}"}}'
     ).encode()
 
 
-def closed(*, run_id: str, job_id: str, tenant: str, times: Mapping[str, int], **fields: object) -> bytes:
+def closed(run_id: str, job_id: str, *, tenant: str, times: Times, **fields: object) -> bytes:
     """A run closed in any other way, or a decision. `fields`: state, reason, attempt, target, ...; None is left out."""
-    due, start, ended = times["due"], times["start"], times["ended"]
+    due_ms, start_ms, claimed_ms, ended_ms = times
     return orjson.dumps(
         {
             "run_id": run_id,
             "job_id": job_id,
             "tenant": tenant,
-            "due": format_instant(due),
-            **({} if start == due else {"start_after": format_instant(start)}),
+            "due": format_instant(due_ms),
+            **({} if start_ms == due_ms else {"start_after": format_instant(start_ms)}),
             **{name: value for name, value in fields.items() if value is not None},
-            "claimed_at": format_instant(times["claimed"]),
-            "ended_at": format_instant(ended),
+            "claimed_at": format_instant(claimed_ms),
+            "ended_at": format_instant(ended_ms),
             "tzdata": tzdata_version(),
         }
     )
 
 
-def decided(
-    *, run_id: str, job_id: str, tenant: str, due_ms: int, at_ms: int, state: str, reason: str, span: Range | None = None
-) -> bytes:
-    """A decision not to run one occurrence, or a range of them."""
-    covered: dict[str, object] = {} if span is None else {"until": format_instant(span.until_ms), "count": span.occurrences}
-    times = {"due": due_ms, "start": due_ms, "claimed": at_ms, "ended": at_ms}
-    return closed(run_id=run_id, job_id=job_id, tenant=tenant, times=times, state=state, reason=reason, **covered)
+def decided(run_id: str, job_id: str, *, tenant: str, due_ms: int, at_ms: int, **fields: object) -> bytes:
+    """A decision not to run one occurrence, or (with `span`: a Range) many. `fields`: decision, reason, span."""
+    span = fields.pop("span", None)
+    if isinstance(span, Range):
+        fields |= {"until": format_instant(span.until_ms), "count": span.occurrences}
+    fields["state"] = fields.pop("decision")
+    return closed(run_id, job_id, tenant=tenant, times=Times(due_ms, due_ms, at_ms, at_ms), **fields)

@@ -17,6 +17,8 @@ from noontide.core.policies import MisfireRule, Overlap
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
 
 _HEADER = struct.Struct(">BBBBIqIIIIqIII")
+_HEADER_BYTES = _HEADER.size
+_new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
 _FOREVER_MS = 2**62
 _MISFIRE = tuple(MisfireRule)
 _OVERLAP = tuple(Overlap)
@@ -105,11 +107,12 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
 def decode_job_row(row: bytes) -> JobRow:
     """Inverse of `encode_job_row`."""
     *numbers, length, offset, size = _HEADER.unpack_from(row)
-    start = _HEADER.size + length
-    tenant, target, key, schedule_key, etag = row[_HEADER.size : start].split(b"\0")
+    start = _HEADER_BYTES + length
+    tenant, target, key, schedule_key, etag = row[_HEADER_BYTES:start].split(b"\0")
     payload = row[start + offset : start + offset + size] or b"null"
-    return JobRow._make(
-        (*numbers, tenant.decode(), target.decode(), key, schedule_key.decode(), etag.decode(), payload, row[start:])
+    return _new(
+        JobRow,
+        (*numbers, tenant.decode(), target.decode(), key, schedule_key.decode(), etag.decode(), payload, row[start:]),
     )
 
 

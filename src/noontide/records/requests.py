@@ -168,7 +168,7 @@ def decode_request(
     """
     job_id = _job_id(key)
     said = _headers(headers)
-    kind = _read_kind(said.get("kind", "define"), "/headers/kind")
+    kind = _read_kind(said["kind"], "/headers/kind") if "kind" in said else Kind.DEFINE
     terms = _terms(said)
     if value is None:
         return _without_value(job_id, kind, terms, limits)
@@ -209,7 +209,12 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:
     return found
 
 
+_NO_TERMS = Terms()
+
+
 def _terms(said: dict[str, str]) -> Terms:
+    if not said:
+        return _NO_TERMS
     read = text(HEADER_MAX_BYTES)
     for header, value in said.items():
         read(value, f"/headers/{header}")
@@ -245,7 +250,10 @@ def _without_value(job_id: str, kind: Kind, terms: Terms, limits: Limits) -> Req
 
 def _body(value: bytes, said: dict[str, str], limits: Limits) -> bytes:
     """The value, out of its CloudEvent if it came in one."""
-    media_type, _, parameters = said.get("content-type", "application/json").lower().partition(";")
+    if "content-type" not in said:
+        _check_size(value, limits.definition_max_bytes)
+        return value
+    media_type, _, parameters = said["content-type"].lower().partition(";")
     media_type = media_type.strip()
     charset = re.search(r'charset\s*=\s*"?([^";\s]+)', parameters)
     if charset and charset[1] not in ("utf-8", "utf8", "us-ascii"):

@@ -45,6 +45,13 @@ class Purpose(IntEnum):
     """Drop the marker of a deleted job."""
 
 
+_PURPOSES = {
+    JobState.ACTIVE: int(Purpose.FIRE),
+    JobState.COMPLETED: int(Purpose.REMOVE),
+    JobState.DELETED: int(Purpose.FORGET),
+}
+
+
 class DueRow(NamedTuple):
     """What the due index knows of a job: enough to move its cursor without reading it.
 
@@ -56,6 +63,9 @@ class DueRow(NamedTuple):
     runs: int
     generation: int
     accepted_ms: int
+
+
+_new_due_row = tuple.__new__
 
 
 def due_key(partition: int, start_ms: int, job_id: bytes) -> bytes:
@@ -74,15 +84,9 @@ def due_row_of(partition: int, job_id: bytes, cursor: Cursor) -> tuple[bytes, by
     """The due row that follows from a cursor, or None when nothing is to happen by itself."""
     if cursor.start_ms is None:
         return None
-    match cursor.state:
-        case JobState.ACTIVE:
-            purpose = Purpose.FIRE
-        case JobState.COMPLETED:
-            purpose = Purpose.REMOVE
-        case JobState.DELETED:
-            purpose = Purpose.FORGET
-        case _:
-            return None
+    purpose = _PURPOSES.get(cursor.state)
+    if purpose is None:
+        return None
     due_ms = cursor.start_ms if cursor.due_ms is None else cursor.due_ms
     value = _DUE_VALUE.pack(purpose, due_ms, cursor.runs, cursor.generation, cursor.accepted_ms)
     return due_key(partition, cursor.start_ms, job_id), value
@@ -90,7 +94,7 @@ def due_row_of(partition: int, job_id: bytes, cursor: Cursor) -> tuple[bytes, by
 
 def decode_due_row(value: bytes) -> DueRow:
     """Inverse of the value of `due_row_of`."""
-    return DueRow._make(_DUE_VALUE.unpack(value))
+    return _new_due_row(DueRow, _DUE_VALUE.unpack(value))
 
 
 def due_range(partition: int) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Records of the `state` topic: cursors, the definitions of live runs, verdicts and positions. Keys are typed by a prefix."""
+"""Records of the `state` topic: cursors, definitions of live runs, verdicts, positions. Keys are typed by a prefix."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import orjson
 from noontide.core.cursor import Cursor, JobState
 
 CURSOR, RUN, VERDICT, POSITION = (b"cursor/", b"run/", b"verdict/", b"__pos/")
+
+
+_STATES = {state: state.encode() for state in JobState}
 
 
 class Position(NamedTuple):
@@ -26,25 +29,14 @@ def cursor_record_key(job_id: bytes) -> bytes:
 
 def encode_cursor(cursor: Cursor) -> bytes:
     """JSON of a cursor; absent fields are left out. Times are milliseconds since the epoch."""
-    if cursor.state is JobState.ACTIVE and cursor.due_ms is not None and cursor.reason is None:
-        return b'{"state":"active","due":%d,"start":%d,"n":%d,"gen":%d,"accepted":%d%s}' % (
-            cursor.due_ms,
-            cursor.start_ms or 0,
-            cursor.runs,
-            cursor.generation,
-            cursor.accepted_ms,
-            b"" if cursor.last_due_ms is None else b',"last_due":%d' % cursor.last_due_ms,
-        )
-    return orjson.dumps(
-        {
-            "state": cursor.state,
-            **_present(due=cursor.due_ms, start=cursor.start_ms),
-            "n": cursor.runs,
-            "gen": cursor.generation,
-            "accepted": cursor.accepted_ms,
-            **_present(last_due=cursor.last_due_ms, reason=cursor.reason),
-        }
-    )
+    state, due_ms, start_ms, runs, generation, last_due_ms, accepted_ms, reason = cursor
+    due = b"" if due_ms is None else b',"due":%d' % due_ms
+    start = b"" if start_ms is None else b',"start":%d' % start_ms
+    last_due = b"" if last_due_ms is None else b',"last_due":%d' % last_due_ms
+    why = b"" if reason is None else b',"reason":' + orjson.dumps(reason)
+    return b'{"state":"%s"%s%s,"n":%d,"gen":%d,"accepted":%d%s%s}' % (
+        _STATES[state], due, start, runs, generation, accepted_ms, last_due, why,
+    )  # fmt: skip
 
 
 def decode_cursor(value: bytes) -> Cursor:
