@@ -12,7 +12,7 @@ from noontide.core.cursor import Cursor, JobState
 from noontide.core.errors import Problem
 from noontide.core.run import Decision, Run, RunState
 from noontide.records.config import check_config
-from noontide.records.executions import Range, closed, decided, delivered
+from noontide.records.executions import Range, Times, closed, decided, delivered
 from noontide.records.leases import decode_lease, encode_lease
 from noontide.records.rejected import EXCERPT_MAX_BYTES, Origin, encode_rejected
 from noontide.records.state import (
@@ -29,7 +29,7 @@ from noontide.records.topic_file import Example
 from noontide.records.topics import load_catalogue
 
 AT_MS = 1_772_415_112_004
-TIMES = {"due": AT_MS - 60_000, "start": AT_MS - 4, "claimed": AT_MS, "ended": AT_MS + 20}
+TIMES = Times(AT_MS - 60_000, AT_MS - 4, AT_MS, AT_MS + 20)
 
 
 def check(topic: str, value: bytes, *, key: bytes = b"") -> dict[str, object]:
@@ -79,10 +79,10 @@ def test_leases(state: RunState) -> None:
 
 @pytest.mark.parametrize("spread", [0, 60_000])
 def test_executions_of_runs(spread: int) -> None:
-    times = TIMES | {"due": TIMES["start"] - spread}
-    value = delivered(run_id="a:x", job_id="a", tenant="t", times=times, target="kafka://orders.reminders")
+    times = TIMES._replace(due_ms=TIMES.start_ms - spread)
+    value = delivered("a:x", "a", tenant="t", times=times, target="kafka://orders.reminders")
     assert ("start_after" in check("executions", value)) is (spread > 0)
-    value = closed(run_id="a:x", job_id="a", tenant="t", times=times, state="dead", reason="max_attempts", attempt=5)
+    value = closed("a:x", "a", tenant="t", times=times, state="dead", reason="max_attempts", attempt=5)
     check("executions", value)
 
 
@@ -90,17 +90,17 @@ def test_executions_of_runs(spread: int) -> None:
 @pytest.mark.parametrize("span", [None, Range(AT_MS + 60_000, 2)])
 def test_executions_that_are_decisions(decision: Decision, span: Range | None) -> None:
     value = decided(
-        run_id="a:x", job_id="a", tenant="t", due_ms=AT_MS, at_ms=AT_MS + 5, state=decision, reason="misfire", span=span
+        "a:x", "a", tenant="t", due_ms=AT_MS, at_ms=AT_MS + 5, decision=decision, reason="misfire", span=span
     )
     assert ("until" in check("executions", value)) is (span is not None)
 
 
 def test_a_delivered_run_is_within_300_bytes() -> None:
     value = delivered(
-        run_id="reminder-4711:20260302T013000Z",
-        job_id="reminder-4711",
+        "reminder-4711:20260302T013000Z",
+        "reminder-4711",
         tenant="orders",
-        times=TIMES | {"due": TIMES["start"]},
+        times=TIMES._replace(due_ms=TIMES.start_ms),
         target="kafka://orders.reminders",
     )
     assert len(value) <= 300
