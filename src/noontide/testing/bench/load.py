@@ -1,0 +1,149 @@
+"""Definitions for the benches, and their sending to `requests.public`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import orjson
+
+from noontide.adapters.kafka.requests import RequestProducer
+from noontide.core.instants import format_instant
+from noontide.ports.record_log import Record, TopicPartition
+from noontide.testing.bench.arrivals import Watch, Watcher
+from noontide.testing.bench.stage import TARGET, BenchError, Stage
+
+DOMAIN: Final = "public"
+STALL_S: Final = 30.0
+
+_PAYLOAD: Final = orjson.dumps(
+    {
+        "customer": "c-__NUMBER__",
+        "items": [{"sku": f"sku-{place}", "quantity": place, "price": 19.99} for place in range(17)],
+        "note": "The parcel goes to the neighbour if nobody opens. " * 4,
+    }
+).replace(b"__NUMBER__", b"%09d")
+PAYLOAD_BYTES: Final = len(_PAYLOAD % 0)
+
+Job = tuple[bytes, bytes]
+"""Id and definition."""
+
+
+class Enqueued(NamedTuple):
+    """How fast definitions went in: sent (acknowledged by the broker), and accepted (on `jobs`, committed)."""
+
+    sent_per_second: float
+    accepted_per_second: float
+
+
+def job_id(series: str, number: int) -> str:
+    """About as long as a UUID, and its number can be read from it."""
+    return f"{series}-order-reminder-{number:012d}"
+
+
+def number_of(key: bytes) -> int:
+    """The number in a job id of `job_id`; raises ValueError for another one."""
+    return int(key[-12:])
+
+
+def one_off(series: str, number: int, at_ms: int) -> Job:
+    """A job of one instant, with a payload of 1 KB, for the registered topic."""
+    return job_id(series, number).encode(), _definition(number, b'{"at":"%s"}' % format_instant(at_ms).encode())
+
+
+def every(series: str, number: int, *, interval: str, anchor_ms: int) -> Job:
+    """A job of an exact interval; its instants are the anchor plus or minus whole intervals."""
+    schedule = b'{"every":"%s","anchor":"%s"}' % (interval.encode(), format_instant(anchor_ms).encode())
+    return job_id(series, number).encode(), _definition(number, schedule, timing=b'"timing":"exact",')
+
+
+def daily(series: str, number: int, *, at_ms: int) -> Job:
+    """A cron job at the minute of `at_ms`, every day, exactly."""
+    hour, minute = divmod(at_ms // 60_000 % 1_440, 60)
+    schedule = b'{"cron":"%d %d * * *"}' % (minute, hour)
+    return job_id(series, number).encode(), _definition(number, schedule, timing=b'"timing":"exact",')
+
+
+def _definition(number: int, schedule: bytes, *, timing: bytes = b"") -> bytes:
+    return b'{"schedule":%s,%s"target":{"topic":{"name":"%s"}},"payload":%s}' % (
+        schedule,
+        timing,
+        TARGET.encode(),
+        _PAYLOAD % number,
+    )
+
+
+class Sending:
+    """A producer of requests, each to the partition of its id."""
+
+    def __init__(self, stage: Stage) -> None:
+        layout = stage.layout
+        name = layout.name("requests", domain=DOMAIN)
+        self._partitions = [TopicPartition(name, number) for number in range(layout.partitions)]
+        self._partition_of = layout.partition_of
+        self._producer = RequestProducer(stage.connection)
+
+    def send(self, jobs: Iterable[Job]) -> int:
+        """Queue them all, waiting while the queue is full; returns how many."""
+        count = 0
+        for key, value in jobs:
+            self._producer.send(self._partitions[self._partition_of(key)], Record(key, value), _acknowledged)
+            count += 1
+        return count
+
+    def poll(self) -> None:
+        """Look at the answers that are there."""
+        self._producer.poll()
+
+    def flush(self) -> None:
+        """Wait until the broker has everything."""
+        self._producer.flush()
+
+
+class Acceptance:
+    """Follows `jobs` in another process and counts the definitions that were accepted."""
+
+    def __init__(self, stage: Stage, *, expected: int) -> None:
+        self._stage = stage
+        self._expected = expected
+        self._watcher = Watcher(Watch.from_end(stage.connection, stage.partitions("jobs"), expected=expected))
+
+    def __enter__(self) -> Acceptance:
+        self._watcher.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watcher.close()
+
+    def await_all(self, *, say: Callable[[int], None]) -> float:
+        """Wait until all are accepted; returns the moment on `time.monotonic`. Raises BenchError when nothing moves."""
+        seen, moved_s = -1, time.monotonic()
+        while (found := self._watcher.poll(0.2)) is None:
+            self._stage.scheduler.pause(0.001)
+            now_s = time.monotonic()
+            if self._watcher.count != seen:
+                seen, moved_s = self._watcher.count, now_s
+                say(seen)
+            elif now_s - moved_s > STALL_S:
+                raise BenchError(
+                    f"{seen} of {self._expected} definitions accepted, and none for {STALL_S:.0f} s; "
+                    f"the scheduler says:\n" + "\n".join(self._stage.scheduler.warnings()[-5:])
+                )
+        return found.last_s
+
+
+def enqueue(stage: Stage, jobs: Iterator[Job], *, expected: int, say: Callable[[str], None]) -> Enqueued:
+    """Send definitions and wait until the last is accepted."""
+    with Acceptance(stage, expected=expected) as acceptance:
+        sending, began_s = Sending(stage), time.monotonic()
+        count = sending.send(jobs)
+        assert count == expected, f"{count} jobs were made instead of {expected}"
+        sending.flush()
+        sent_s = time.monotonic()
+        accepted_s = acceptance.await_all(say=lambda seen: say(f"{seen:,} of {expected:,} accepted"))
+    return Enqueued(expected / (sent_s - began_s), expected / (accepted_s - began_s))
+
+
+def _acknowledged(_at: TopicPartition, _offset: int) -> None:
+    return None
