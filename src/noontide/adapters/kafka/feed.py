@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.025
 BATCH_MAX_RECORDS: Final = 500
 DELIVERIES_UNDER_WAY_MAX: Final = 8
+LOOK_UP_TIMEOUT_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
@@ -166,6 +167,7 @@ class _Reader:
         self._connection = connection
         self._hand_over = hand_over
         self._routes: dict[tuple[str, int], _Subscription] = {}
+        self._topics: set[str] = set()
 
     def run(self) -> None:
         """Read until told to stop, or until the event loop is closed."""
@@ -197,10 +199,7 @@ class _Reader:
     def _carry_out(self, consumer: ck.Consumer, command: _Attach | _Detach | _Pause | _Resume) -> None:
         match command:
             case _Attach(subscriptions):
-                self._routes.update(subscriptions.items())
-                consumer.incremental_assign(
-                    [ck.TopicPartition(*at, each.next_offset) for at, each in subscriptions.items()]
-                )
+                self._attach(consumer, subscriptions)
             case _Detach(partitions):
                 known = self._known(partitions)
                 for partition in partitions:
@@ -212,6 +211,14 @@ class _Reader:
                 consumer.resume(self._known(partitions))
             case _:
                 assert_never(command)
+
+    def _attach(self, consumer: ck.Consumer, subscriptions: Mapping[TopicPartition, _Subscription]) -> None:
+        self._routes.update(subscriptions.items())
+        consumer.incremental_assign([ck.TopicPartition(*at, each.next_offset) for at, each in subscriptions.items()])
+        # A topic that joins later is otherwise looked up by the client's scan, once a second.
+        for topic in sorted({at.topic for at in subscriptions} - self._topics):
+            consumer.list_topics(topic, timeout=LOOK_UP_TIMEOUT_S)
+            self._topics.add(topic)
 
     def _known(self, partitions: Sequence[TopicPartition]) -> list[ck.TopicPartition]:
         return [ck.TopicPartition(*partition) for partition in partitions if partition in self._routes]
