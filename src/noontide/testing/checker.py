@@ -42,7 +42,8 @@ class Finding(NamedTuple):
 class Report:
     """The judgement up to `until_ms`.
 
-    jobs: ever accepted; expected: occurrences that had to happen = delivered + decided + missing.
+    jobs: ever accepted; runs: that arrived at a topic, each counted once, of unjudged jobs too.
+    expected: occurrences that had to happen = delivered + decided + missing.
     decided: recorded on `executions` as not run (skipped, missed, coalesced, dropped) or ended otherwise.
     missing: no record and no decision; duplicates: a run more than once on a topic; unexpected: at no planned time;
     early: before its start. manual: runs by hand, judged for duplicates only. unjudged: job id to the reason.
@@ -51,6 +52,7 @@ class Report:
 
     until_ms: int
     jobs: int = 0
+    runs: int = 0
     expected: int = 0
     delivered: int = 0
     decided: int = 0
@@ -75,7 +77,7 @@ class Report:
             name: [found._asdict() for found in getattr(self, name)[:100]]
             for name in ("missing", "duplicates", "unexpected", "early")
         }
-        plain = ("until_ms", "jobs", "expected", "delivered", "decided", "manual")
+        plain = ("until_ms", "jobs", "runs", "expected", "delivered", "decided", "manual")
         late = ("late_ms_p50", "late_ms_p99", "late_ms_max")
         return {name: getattr(self, name) for name in (*plain, *late)} | lists | {"unjudged": dict(self.unjudged)}
 
@@ -123,6 +125,7 @@ class _Findings:
         return Report(
             until_ms=until_ms,
             jobs=jobs,
+            runs=len(late),
             expected=self.expected,
             delivered=self.delivered,
             decided=self.decided,

@@ -1,0 +1,47 @@
+"""How the demo went, as the independent checker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noontide.apps.cli.spans import words
+from noontide.testing.checker import Finding, Report
+
+FINDINGS_SHOWN = 10
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """The line that programs read."""
+    return {
+        "jobs": report.jobs,
+        "runs": report.runs,
+        "late_ms_p50": report.late_ms_p50,
+        "late_ms_p99": report.late_ms_p99,
+        "duplicates": len(report.duplicates),
+        "missing": len(report.missing),
+    }
+
+
+def as_text(report: Report) -> Iterator[str]:
+    """The summary for people."""
+    yield ""
+    yield f"{report.runs} runs of {report.jobs} jobs. Worked out again from the topics, by code the scheduler does not share:"
+    yield f"  expected  {report.expected:>6}   delivered {report.delivered}, recorded as not run {report.decided}"
+    for name, found in _kinds(report):
+        yield f"  {name:<10}{len(found):>6}"
+        for each in found[:FINDINGS_SHOWN]:
+            yield f"      {each.run_id or each.job_id}: {each.reason}"
+    if report.late_ms_p50 is not None and report.late_ms_p99 is not None and report.late_ms_max is not None:
+        p50, p99, most = map(words, (report.late_ms_p50, report.late_ms_p99, report.late_ms_max))
+        yield f"  late      p50 {p50}, p99 {p99}, at most {most} (start to the record on its topic)"
+    if report.unjudged:
+        yield f"  not judged: {', '.join(f'{job_id} ({why})' for job_id, why in report.unjudged.items())}"
+
+
+def _kinds(report: Report) -> tuple[tuple[str, tuple[Finding, ...]], ...]:
+    return (
+        ("missing", report.missing),
+        ("duplicate", report.duplicates),
+        ("unexpected", report.unexpected),
+        ("early", report.early),
+    )
