@@ -74,6 +74,7 @@ class SlotRunner:
         self._caution = Caution(settings.inputs_max)
         self._log = ports.open_log(names.slot)
         self._index: DueIndex | None = None
+        self._checkpointing: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._stopping = False
         self._doubts = 0
@@ -234,10 +235,10 @@ class SlotRunner:
                 self._paused = False
                 self._ports.feed.resume(self._attached)
             now_ms = clock.boot_ms()
-            if now_ms - checkpoint_ms > settings.checkpoint_ms and self._index is not None:
+            if now_ms - checkpoint_ms > settings.checkpoint_ms:
                 checkpoint_ms = now_ms
-                await asyncio.to_thread(self._index.checkpoint)
-            if now_ms - probe_ms > settings.probe_ms or not clock.trusted():
+                await self._checkpoint()
+            if now_ms - probe_ms > (settings.probe_ms if clock.trusted() else settings.distrust_probe_ms):
                 probe_ms = now_ms
                 await self._probe()
             if worked:
@@ -261,8 +262,8 @@ class SlotRunner:
         delay_ms = float(self._settings.heartbeat_ms)
         if wake_ms is not None:
             delay_ms = min(delay_ms, max(1.0, wake_ms - self._ports.clock.now_ms()))
-        if slot.holds_fire:
-            delay_ms = min(delay_ms, 20.0)
+        if not slot.may_fire:
+            delay_ms = float(self._settings.hold_poll_ms)
         await self._pause(delay_ms)
 
     # --- leaving
@@ -284,7 +285,19 @@ class SlotRunner:
         except TimeoutError:
             return
 
+    async def _checkpoint(self) -> None:
+        """Flush the index in the background; an error of the one before is raised here."""
+        await self._checkpointed()
+        assert self._index is not None
+        self._checkpointing = asyncio.ensure_future(asyncio.to_thread(self._index.checkpoint))
+
+    async def _checkpointed(self) -> None:
+        flush, self._checkpointing = self._checkpointing, None
+        if flush is not None:
+            await flush
+
     async def _close_index(self) -> None:
+        await self._checkpointed()
         index, self._index = self._index, None
         if index is not None:
             await asyncio.to_thread(index.close)

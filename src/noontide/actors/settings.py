@@ -70,4 +70,8 @@ class SchedulerSettings:
 
     Half of the smallest `delete.retention.ms` (`state` and `leases`: 12 h)."""
     probe_ms: int = 30_000
-    """How often an idle owner asks the broker for its time."""
+    """How often an owner asks the broker for its time."""
+    distrust_probe_ms: int = 250
+    """The same while the broker's clock is not trusted."""
+    hold_poll_ms: int = 20
+    """How often a slot that may not fire looks whether it may."""

@@ -25,13 +25,15 @@ from noontide.actors.hand_out import send_of
 from noontide.actors.partition import Budget, Partition, Poisoned, Work
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
+from noontide.core.definition import load_definition
+from noontide.core.policies import Guarantee
 from noontide.core.run import Run, RunState
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
-from noontide.records.job_row import decode_job_row
+from noontide.records.job_row import JobRow, TargetKind, decode_job_row
 from noontide.records.leases import decode_lease
 from noontide.records.state import Position, decode_position, position_record_key
 
@@ -188,9 +190,23 @@ class Slot:
                 partition.live.put(run)
                 claimed = self._ports.index.get_many([rows.claimed_key(number, key[2:])])[0]
                 if run.state is RunState.QUEUED and claimed is not None:
-                    sends.append(send_of(number, run, decode_job_row(claimed)))
+                    self._resume(number, run, decode_job_row(claimed), sends)
         self._load_position(self.first_partition, self.mailbox_name)
         self._ports.send(sends)
+
+    @staticmethod
+    def _may_repeat(row: JobRow) -> bool:
+        return load_definition(row.document).guarantee is Guarantee.AT_LEAST_ONCE
+
+    def _resume(self, number: int, run: Run, row: JobRow, sends: list[Send]) -> None:
+        """A run that was handed out by the owner before: hand it out again, unless it must not happen twice."""
+        if row.target_kind != TargetKind.TOPIC:
+            return
+        if self._may_repeat(row):
+            sends.append(send_of(number, run, row))
+        else:
+            unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
+            self.partitions[number].deliveries.append(unknown)
 
     def receive(self, item: Input) -> None:
         """A request for one of the partitions has arrived."""
@@ -246,7 +262,7 @@ class Slot:
     def _budget(self, partitions: int) -> Budget:
         share = max(1, partitions)
         limit = self._caution.limit
-        due = min(self._settings.due_max, limit) if self._may_fire else 0
+        due = min(self._settings.due_max, limit) if self.may_fire else 0
         return Budget(max(1, min(self._settings.inputs_max, limit) // share), due and max(1, due // share))
 
     def _expired_verdicts(self, now_ms: int) -> list[bytes]:
@@ -259,7 +275,8 @@ class Slot:
         return [key for key, _ in self._ports.index.scan(start, stop, self._settings.verdicts_swept_max)]
 
     @property
-    def _may_fire(self) -> bool:
+    def may_fire(self) -> bool:
+        """Whether what is due may be claimed: the time is known, and requests that came before it are decided."""
         return self._ports.clock.trusted() and not self.holds_fire
 
     def _position(self, plan: Plan) -> None:
