@@ -187,6 +187,12 @@ class Effects:
         self.outputs[self.names.state].append(Record(rows.verdict_record_key(row_key), None))
         self._puts[row_key] = None
 
+    def put_tzdata(self, version: str) -> None:
+        """The slot's cursors follow this release of the time zone database."""
+        first = self.names.layout.partitions_of(self.names.slot)[0]
+        self.outputs[self.names.state].append(Record(state.TZDATA, version.encode()))
+        self._puts[rows.meta_key(first, rows.TZDATA)] = version.encode()
+
     def put_position(self, partition: int, name: int | str, position: state.Position) -> None:
         """Inputs up to here are part of this transaction."""
         value = state.encode_position(position)

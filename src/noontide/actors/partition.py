@@ -23,6 +23,7 @@ from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.hand_out import Claim, hand_out, wait
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.world import Route, World
@@ -48,6 +49,7 @@ class Poisoned(NoontideError):
 class Work:
     """What one partition has to decide in one cycle, in this order.
 
+    reviews: ids of jobs whose next occurrence is worked out anew;
     job_keys: rows of the due jobs; drained: the key range of the due rows;
     set_aside: items that are not to be tried (by their `id()`), and why.
     """
@@ -55,13 +57,14 @@ class Work:
     inputs: list[Input] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
     released: list[Run] = field(default_factory=list)
+    reviews: list[bytes] = field(default_factory=list)
     due: list[DueItem] = field(default_factory=list)
     job_keys: list[bytes] = field(default_factory=list)
     drained: tuple[bytes, bytes] | None = None
     set_aside: dict[int, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.inputs or self.deliveries or self.released or self.due)
+        return bool(self.inputs or self.deliveries or self.released or self.due or self.reviews)
 
     def items(self) -> Iterator[Input | Delivered | Run | DueItem]:
         """Everything, in the order in which it is decided."""
@@ -128,6 +131,9 @@ class Partition:
             if run is not None:
                 yield rows.cursor_key(number, run.job_id.encode())
         yield from work.job_keys
+        for job_id in work.reviews:
+            yield rows.job_key(number, job_id)
+            yield rows.cursor_key(number, job_id)
 
     def trim(self, work: Work, fetched: Mapping[bytes, bytes | None], bytes_max: int) -> None:
         """Give back due rows whose jobs are more than `bytes_max` together (at least one stays)."""
@@ -156,6 +162,8 @@ class Partition:
                 raise
             except Exception as error:
                 raise Poisoned(self.number, item, error) from error
+        for job_id in work.reviews:
+            review(self.number, job_id, scene)
         if work.drained is not None:
             scene.effects.index.deleted_ranges.append(work.drained)
 

@@ -42,7 +42,7 @@ class SchedulerSettings:
     doubt_pause_max_ms: int = 5_000
     requests_first_ms: int = 3_000
     """After a take-over, how long requests that are in the log already may hold up what is due."""
-    fenced_retry_ms: int = 15_000
+    fenced_retry_ms: int = 5_000
     """When another owner took a slot that the group still gives to us: pause before asking for it again."""
     missed_walk_max: int = 10_000
     """Missed occurrences looked at in one step of a job; the rest follows in the next cycle."""

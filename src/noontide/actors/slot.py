@@ -23,11 +23,13 @@ from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene, Send
 from noontide.actors.hand_out import send_of
 from noontide.actors.partition import Budget, Partition, Poisoned, Work
+from noontide.actors.review import Review
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
 from noontide.core.definition import load_definition
 from noontide.core.policies import Guarantee
 from noontide.core.run import Run, RunState
+from noontide.core.zones import tzdata_version
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
@@ -91,6 +93,7 @@ class Slot:
         self._caution = caution
         self._turn = 0
         self._sweep_ms = 0
+        self._review: Review | None = None
 
     # --- the cycle
 
@@ -117,6 +120,9 @@ class Slot:
         chosen = self._next_turn(active, self._caution.shares(len(active)))
         budget = self._budget(len(chosen))
         work = {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        if self._review is not None:
+            for number, job_ids in self._review.take().items():
+                work.setdefault(number, Work()).reviews = job_ids
         expired = self._expired_verdicts(world.now_ms)
         if not work and not expired:
             return None
@@ -140,6 +146,8 @@ class Slot:
                 continue
             for key in plan.expired:
                 plan.effects.drop_verdict(key)
+            if self._review is not None and self._review.is_over and plan.effects.outputs:
+                plan.effects.put_tzdata(tzdata_version())
             self._position(plan)
             return
 
@@ -174,6 +182,8 @@ class Slot:
             runs[partition].append((run_id, run))
         for number in runs.keys() | plan.work.keys():
             self.partitions[number].apply_runs(runs[number], plan.work.get(number), plan.world)
+        if self._review is not None and self._review.is_over and effects.outputs:
+            self._review = None
         self.positions.update(plan.positions)
         self.cycle_number += 1
         self.counts.update(effects.counts)
@@ -192,6 +202,7 @@ class Slot:
                 if run.state is RunState.QUEUED and claimed is not None:
                     self._resume(number, run, decode_job_row(claimed), sends)
         self._load_position(self.first_partition, self.mailbox_name)
+        self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
 
     @staticmethod

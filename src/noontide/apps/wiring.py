@@ -98,11 +98,16 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
             inspector.facts(topic)
         supervisor.config_changed(view)
 
+    def batch_limit(topic: str) -> int:
+        facts = None if topic.startswith(layout.prefix) else inspector.facts(topic)
+        return MIB if facts is None else facts.max_message_bytes
+
     def open_log(slot: int) -> KafkaSlotLog:
         return KafkaSlotLog(
             connection,
             transactional_id=f"{layout.prefix}slot-{slot}",
             transaction_timeout_ms=options.transaction_timeout_ms,
+            batch_limit=batch_limit,
             time_source=clock,
         )
 

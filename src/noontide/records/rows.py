@@ -137,6 +137,7 @@ def verdict_record_key(key: bytes) -> bytes:
     return key[10:]
 
 
+TZDATA = b"__tzdata"
 JOBS, STATE, LEASES = (b"offset/jobs", b"offset/state", b"offset/leases")
 _OFFSET = struct.Struct(">qq")
 

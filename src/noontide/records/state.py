@@ -9,6 +9,8 @@ import orjson
 from noontide.core.cursor import Cursor, JobState
 
 CURSOR, RUN, VERDICT, POSITION = (b"cursor/", b"run/", b"verdict/", b"__pos/")
+TZDATA = b"__tzdata"
+"""Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
 
 
 _STATES = {state: state.encode() for state in JobState}
