@@ -22,7 +22,7 @@ RELAXED_MAX_MS: Final = 300_000
 
 _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?", re.ASCII)
 _UNITS_MS: Final = (7 * DAY_MS, DAY_MS, 3_600_000, 60_000, 1_000)
-_NOT_CRONITERS = re.compile(r"H|W|L-|[0-9A-Z]L|/L", re.ASCII)
+_NOT_CRONITERS = re.compile(r"W|L-|[0-9A-Z]L|/L", re.ASCII)
 _FIVE_FIELDS: Final = 5
 
 
@@ -132,7 +132,7 @@ def instant_ms(text: str, zone: str) -> int:
 def _refuse_unknown(document: Mapping[str, object]) -> None:
     for name in ("after", "calendar", "dst"):
         if document.get(name):
-            raise NotJudged(f"`{name}` is not judged")
+            raise NotJudged(f"`{name}` is not looked at")
 
 
 def _for_croniter(cron: str) -> str:
@@ -140,7 +140,9 @@ def _for_croniter(cron: str) -> str:
     if expression.startswith("@"):
         return expression.lower().replace("@midnight", "@daily")
     fields = expression.split()
-    if _NOT_CRONITERS.search(expression.replace("THU", "").replace("WED", "")):
+    if any(part.startswith("H") for part in fields):
+        raise NotJudged("H depends on the id, by a rule that is not repeated here")
+    if _NOT_CRONITERS.search(expression.replace("WED", "")):
         raise NotJudged(f"croniter reads {cron!r} in another way, or not at all")
     days = fields[-3], fields[-1]
     if len(fields) <= _FIVE_FIELDS + 1 and all(day != "*" for day in days) and any(day[0] == "*" for day in days):

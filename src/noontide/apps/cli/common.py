@@ -24,7 +24,6 @@ DONE: Final = 0
 REFUSED: Final = 1
 USAGE: Final = 2
 NO_ANSWER: Final = 3
-INTERRUPTED: Final = 130
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_PREFIX: Final = "noontide."

@@ -17,7 +17,7 @@ from noontide.apps.cli.definitions import Source
 from noontide.apps.cli.spans import words
 from noontide.apps.cli.tables import note, plural, show_json, show_table, utc
 from noontide.core.definition import DefinitionContext, parse_definition
-from noontide.core.errors import InvalidDefinition
+from noontide.core.errors import InvalidDefinition, Problem
 
 DETAILS_MAX: Final = 20
 """Up to so many jobs are shown one by one, with their next times."""
@@ -56,24 +56,43 @@ def put(sources: Sequence[Source], *, cluster: Cluster, options: Options) -> Non
 
 def _checked(sources: Sequence[Source], *, prefix: str) -> tuple[list[Request], int]:
     """Requests for what can be accepted; problems of the rest are said, and how many definitions they are in."""
-    now_ms, requests, faulty, said = wall_now_ms(), [], 0, 0
-    for source in sources:
-        context = DefinitionContext(key=None, tenant=None, created_ms=now_ms, new_id=new_id(), topic_prefix=prefix)
-        try:
-            definition = parse_definition(source.text, context=context)
-        except InvalidDefinition as refused:
-            faulty += 1
-            for problem in refused.problems:
-                said += 1
-                if said <= PROBLEMS_MAX:
-                    note(f"{source.place_of(problem.pointer)}: {problem}")
-            continue
-        requests.append(Request(definition.job.id, source.text, source.place))
-        for warning in definition.warnings[:PROBLEMS_MAX]:
-            note(f"{source.place_of(warning.pointer)}: warning: {warning}")
-    if said > PROBLEMS_MAX:
-        note(f"... and {said - PROBLEMS_MAX:,} more problems")
-    return requests, faulty
+    now_ms, problems = wall_now_ms(), _Problems()
+    requests: list[Request] = []
+    with _progress(len(sources), "checking") as move:
+        for number, source in enumerate(sources, start=1):
+            context = DefinitionContext(key=None, tenant=None, created_ms=now_ms, new_id=new_id(), topic_prefix=prefix)
+            try:
+                definition = parse_definition(source.text, context=context)
+            except InvalidDefinition as refused:
+                problems.faulty += 1
+                problems.say(source, refused.problems)
+                continue
+            requests.append(Request(definition.job.id, source.text, source.place))
+            problems.say(source, definition.warnings, kind="warning: ")
+            if number % PROGRESS_MIN == 0:
+                move(PROGRESS_MIN)
+    problems.end()
+    return requests, problems.faulty
+
+
+class _Problems:
+    """Says what is wrong where, a bounded number of times. faulty: definitions that cannot be accepted."""
+
+    def __init__(self) -> None:
+        self.faulty = 0
+        self._said = 0
+
+    def say(self, source: Source, problems: Iterable[Problem], *, kind: str = "") -> None:
+        """One line for each."""
+        for problem in problems:
+            self._said += 1
+            if self._said <= PROBLEMS_MAX:
+                note(f"{source.place_of(problem.pointer)}: {kind}{problem}")
+
+    def end(self) -> None:
+        """Say how many were left out."""
+        if self._said > PROBLEMS_MAX:
+            note(f"... and {self._said - PROBLEMS_MAX:,} more problems")
 
 
 def _send(asker: Asker, requests: Sequence[Request]) -> None:

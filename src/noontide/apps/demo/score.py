@@ -25,7 +25,7 @@ def as_json(report: Report) -> dict[str, object]:
 def as_text(report: Report) -> Iterator[str]:
     """The summary for people."""
     yield ""
-    yield f"{report.runs} runs of {report.jobs} jobs. Worked out again from the topics, by code the scheduler does not share:"
+    yield f"{report.runs} runs of {report.jobs} jobs, compared with what the schedules say by a checker of its own:"
     yield f"  expected  {report.expected:>6}   delivered {report.delivered}, recorded as not run {report.decided}"
     for name, found in _kinds(report):
         yield f"  {name:<10}{len(found):>6}"
@@ -34,8 +34,8 @@ def as_text(report: Report) -> Iterator[str]:
     if report.late_ms_p50 is not None and report.late_ms_p99 is not None and report.late_ms_max is not None:
         p50, p99, most = map(words, (report.late_ms_p50, report.late_ms_p99, report.late_ms_max))
         yield f"  late      p50 {p50}, p99 {p99}, at most {most} (start to the record on its topic)"
-    if report.unjudged:
-        yield f"  not judged: {', '.join(f'{job_id} ({why})' for job_id, why in report.unjudged.items())}"
+    for job_id, why in report.unjudged.items():
+        yield f"  not judged  {job_id}: {why}"
 
 
 def _kinds(report: Report) -> tuple[tuple[str, tuple[Finding, ...]], ...]:

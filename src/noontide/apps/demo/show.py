@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -110,12 +110,10 @@ class Audience:
 def play(audience: Audience, *, seconds: float | None, title: str, lines: Callable[[str], None] | None) -> None:
     """Show what happens until the time is over or Ctrl-C; as a live table, or as `lines`."""
     begin_s = time.monotonic()
-    with _screen(audience, title, begin_s) if lines is None else _printed(lines) as update:
-        try:
-            while seconds is None or time.monotonic() - begin_s < seconds:
-                update(audience.look(POLL_S))
-        except KeyboardInterrupt:
-            return
+    shown = _screen(audience, title, begin_s) if lines is None else _printed(lines)
+    with shown as update, suppress(KeyboardInterrupt):
+        while seconds is None or time.monotonic() - begin_s < seconds:
+            update(audience.look(POLL_S))
 
 
 Update = Callable[[list[Arrived]], None]
@@ -148,6 +146,7 @@ def _screen(audience: Audience, title: str, begin_s: float) -> Iterator[Update]:
                 live.update(picture(), refresh=True)
 
         yield update
+        live.update(picture(), refresh=True)  # the last word, with the runs of the last quarter of a second
 
 
 def _picture(board: Board, title: str, seconds: float) -> RenderableType:
