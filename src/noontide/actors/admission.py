@@ -129,6 +129,7 @@ class Admission:
         _check_etag(request.if_match, known.row)
         domain = item.origin.topic.removeprefix("requests.")
         if known.row is not None and not _may_touch(known.row, request, domain, scene):
+            _ask_for_fresh_config(scene)
             raise InvalidDefinition.of("", f"there is no job {request.job_id!r} that {domain!r} may speak for")
         match request:
             case Define():
@@ -195,14 +196,16 @@ class Admission:
         config = scene.world.config
         domain = item.origin.topic.removeprefix("requests.")
         if not config.may_speak_for(domain, job.tenant):
+            _ask_for_fresh_config(scene)
             raise InvalidDefinition.of("/tenant", f"the domain {domain!r} may not speak for {job.tenant!r}")
         missing = [name for name in (*job.calendar.include, *job.calendar.exclude) if name not in config.calendars]
         if missing:
-            scene.effects.wants_fresh_config |= not scene.world.config_is_fresh
+            _ask_for_fresh_config(scene)
             raise InvalidDefinition.of("/calendar", f"no calendar is called {missing[0]!r}")
         if isinstance(job.target, TopicTarget):
             registered = config.topics.get(job.target.name)
             if registered is not None and not registered.allows(job.tenant):
+                _ask_for_fresh_config(scene)
                 raise InvalidDefinition.of("/target/topic/name", f"{job.target.name!r} is not open to {job.tenant!r}")
 
     def _settled(self, known: _Known, job_id: str, item: Input, scene: Scene) -> Cursor | None:
@@ -294,6 +297,11 @@ class Admission:
             raise InvalidDefinition.of(
                 "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"
             )
+
+
+def _ask_for_fresh_config(scene: Scene) -> None:
+    """A refusal by the configuration counts only once it has been read to its end; until then decide again."""
+    scene.effects.wants_fresh_config |= not scene.world.config_is_fresh
 
 
 def _may_touch(row: JobRow, request: Request, domain: str, scene: Scene) -> bool:

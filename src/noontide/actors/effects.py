@@ -19,7 +19,7 @@ from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
 from noontide.records import rows, state
 from noontide.records.leases import encode_lease
-from noontide.records.rejected import Origin, encode_rejected
+from noontide.records.rejected import EXCERPT_MAX_BYTES, Origin, encode_rejected
 from noontide.records.topics import Layout
 
 Key = bytes
@@ -168,7 +168,9 @@ class Effects:
         names = self.names
         partition = origin.partition % names.layout.topic_partitions("rejected")
         self.outputs[TopicPartition(names.rejected, partition)].append(
-            Record(key, encode_rejected(origin, problems=problems, value=value, at_ms=at_ms))
+            Record(
+                key and key[:EXCERPT_MAX_BYTES], encode_rejected(origin, problems=problems, value=value, at_ms=at_ms)
+            )
         )
         self.counts["rejected"] += 1
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from noontide.actors.admission import Input
-from noontide.ports.record_log import Incoming, TopicPartition
+from noontide.ports.record_log import Incoming, Replay, TopicPartition
 from noontide.records.rejected import Origin
 from noontide.records.topics import DEFAULT_DOMAINS, Layout
 
 SIGNALS = "signals"
+Positions = Mapping[int | str, Mapping[str, int]]
+"""Next offsets per input, by partition or mailbox; see `records.state.Position`."""
+
+
+class FirstRequests(NamedTuple):
+    """Requests found in the log at a take-over, and where to go on reading; only partitions that exist."""
+
+    records: list[Incoming]
+    reached: dict[TopicPartition, int]
 
 
 class Inputs:
@@ -30,11 +40,30 @@ class Inputs:
             *(TopicPartition(layout.name(SIGNALS), mailbox) for mailbox in mailboxes),
         ]
 
-    def position(self, at: TopicPartition, positions: Mapping[int | str, Mapping[str, int]]) -> int:
+    def position(self, at: TopicPartition, positions: Positions) -> int:
         """The next offset to read of one of them; 0 when nothing of it was consumed yet."""
         short = self._short(at.topic)
         owner: int | str = f"slot-{self._slot}" if short == SIGNALS else at.partition
         return positions.get(owner, {}).get(Origin(short, at.partition, 0).name, 0)
+
+    def read(
+        self,
+        replay: Replay,
+        positions: Mapping[int | str, Mapping[str, int]],
+        domains: Iterable[str],
+        *,
+        records_max: int,
+    ) -> FirstRequests:
+        """Read what is in the log by now, about `records_max` records at most. Blocking; raises Doubt."""
+        ends = replay.stable_offsets(self.partitions(domains))
+        reached = {at: self.position(at, positions) for at in ends}
+        records: list[Incoming] = []
+        for chunk in replay.read(reached, ends):
+            records += chunk
+            reached.update((TopicPartition(each.topic, each.partition), each.offset + 1) for each in chunk)
+            if len(records) >= records_max:
+                return FirstRequests(records, reached)
+        return FirstRequests(records, ends)
 
     def request(self, record: Incoming) -> Input | None:
         """The request in a record; None for a signal that is not one."""
@@ -42,12 +71,15 @@ class Inputs:
         if source.topic != SIGNALS:
             return Input(source, source, record.appended_ms, record.key, record.value, record.headers)
         headers = dict(record.headers)
-        if headers.get("kind") != b"forward" or record.key is None:
+        if headers.get("kind") != b"forward" or not self._is_ours(record.key):
             return None
         topic, partition, offset = headers["origin"].decode().rsplit("/", 2)
         original = [(name[8:], value) for name, value in record.headers if name.startswith("request-")]
         origin = Origin(topic, int(partition), int(offset))
         return Input(source, origin, int(headers["appended"]), record.key, record.value, original, forwarded=True)
+
+    def _is_ours(self, key: bytes | None) -> bool:
+        return key is not None and self._layout.slot_of(self._layout.partition_of(key)) == self._slot
 
     def _short(self, topic: str) -> str:
         name = self._short_names.get(topic)

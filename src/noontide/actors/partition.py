@@ -21,7 +21,7 @@ from noontide.actors.admission import Admission, Input
 from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
-from noontide.actors.hand_out import Claim, hand_out, wait
+from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
@@ -29,7 +29,7 @@ from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.errors import NoontideError, Problem
-from noontide.core.run import Run, RunState
+from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 
@@ -209,8 +209,8 @@ class Partition:
             case Input():
                 self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
             case Run():
-                row = scene.effects.fetched(rows.claimed_key(self.number, item.run_id.encode())) or b""
-                wait(Claim(self.number, item, decode_job_row(row), row, fresh=False), scene.effects, reason=reason)
+                reason = f"could not be handled: {reason}"
+                self._closing.close(item, scene, state=advance(item.state, RunEvent.GIVE_UP), reason=reason)
             case Delivered():
                 pass
             case key, value:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -78,10 +78,10 @@ class SlotRunner:
         self._wake = asyncio.Event()
         self._stopping = False
         self._doubts = 0
-        self._attached: list[TopicPartition] = []
+        self._attached: set[TopicPartition] = set()
         self._paused = False
-        self._hold_until_ms = 0.0
-        self._held_ends: dict[TopicPartition, int] = {}
+        self._first_requests = 0
+        self._domains_changed = False
 
     async def run(self) -> Phase:
         """Work until `stop`; returns STOPPED, or FENCED when another owner took the slot."""
@@ -121,8 +121,7 @@ class SlotRunner:
 
     def config_changed(self, view: ConfigView) -> None:
         """New request domains may have appeared."""
-        if self._attached and self.slot is not None:
-            self._attach(self.slot, view.domains)
+        self._domains_changed = bool(view.domains)
         self._wake.set()
 
     # --- taking over
@@ -148,9 +147,8 @@ class SlotRunner:
         )
         slot = Slot(self.names, ports, self._settings, self._caution)
         slot.load()
-        await self._hold_for_requests(slot, config)
+        await self._read_requests(slot, config)
         self.slot, self.phase = slot, Phase.WORKING
-        self._attach(slot, config.domains)
         restore_ms = self._ports.clock.boot_ms() - began_ms
         log.info(
             "slot %d: owned after %.0f ms (%d records replayed%s)", self.names.slot, restore_ms, self.restored.records,
@@ -159,12 +157,14 @@ class SlotRunner:
         await self._probe(restore_ms=restore_ms)
         return slot, sender
 
-    async def _hold_for_requests(self, slot: Slot, config: ConfigView) -> None:
+    async def _read_requests(self, slot: Slot, config: ConfigView) -> None:
         """Requests that are in the log by now are decided before anything fires: one of them may be a delete."""
-        wanted = self._inputs.partitions(config.domains)
-        ends = await asyncio.to_thread(self._ports.replay.stable_offsets, wanted)
-        self._held_ends = {at: end for at, end in ends.items() if end > self._inputs.position(at, slot.positions)}
-        self._hold_until_ms = self._ports.clock.boot_ms() + self._settings.requests_first_ms
+        read = partial(self._inputs.read, self._ports.replay, slot.positions, config.domains)
+        found = await asyncio.to_thread(read, records_max=self._settings.inbox_high)
+        for record in found.records:
+            self._take(slot, record)
+        self._first_requests = slot.backlog
+        self._attach(found.reached)
 
     async def _probe(self, *, restore_ms: float | None = None) -> None:
         """Say who owns the slot; the answer tells the broker's time."""
@@ -193,28 +193,37 @@ class SlotRunner:
 
     # --- inputs
 
-    def _attach(self, slot: Slot, domains: Iterable[str]) -> None:
-        wanted = {at: self._inputs.position(at, slot.positions) for at in self._inputs.partitions(domains)}
-        fresh = {at: offset for at, offset in wanted.items() if at not in self._attached}
+    def _attach(self, positions: Mapping[TopicPartition, int]) -> None:
+        fresh = {at: offset for at, offset in positions.items() if at not in self._attached}
         self._ports.feed.attach(self._receive, fresh)
-        self._attached += fresh
+        self._attached |= fresh.keys()
+
+    async def _attach_new_domains(self, slot: Slot) -> None:
+        """Topics of request domains that were configured, or created, since the last look."""
+        wanted = set(self._inputs.partitions(self._ports.config.view.domains)) - self._attached
+        if wanted:
+            existing = await asyncio.to_thread(self._ports.replay.stable_offsets, tuple(wanted))
+            self._attach({at: self._inputs.position(at, slot.positions) for at in existing})
 
     def _detach(self) -> None:
-        self._ports.feed.detach(self._attached)
-        self._attached, self._paused = [], False
+        self._ports.feed.detach(tuple(self._attached))
+        self._attached, self._paused = set(), False
 
     def _receive(self, records: list[Incoming]) -> None:
         slot = self.slot
         if slot is None:
             return
         for record in records:
-            request = self._inputs.request(record)
-            if request is not None:
-                slot.receive(request)
+            self._take(slot, record)
         if not self._paused and slot.backlog > self._settings.inbox_high:
             self._paused = True
-            self._ports.feed.pause(self._attached)
+            self._ports.feed.pause(tuple(self._attached))
         self._wake.set()
+
+    def _take(self, slot: Slot, record: Incoming) -> None:
+        request = self._inputs.request(record)
+        if request is not None:
+            slot.receive(request)
 
     def _delivered(self, partition: int, event: Delivered) -> None:
         if self.slot is not None:
@@ -228,12 +237,15 @@ class SlotRunner:
         checkpoint_ms = probe_ms = clock.boot_ms()
         while not self._stopping:
             self._wake.clear()
-            slot.holds_fire = self._holds_fire(slot)
+            slot.holds_fire = slot.requests_decided < self._first_requests
+            if self._domains_changed:
+                self._domains_changed = False
+                await self._attach_new_domains(slot)
             worked = await slot.cycle()
             self._doubts = 0 if worked else self._doubts
             if self._paused and slot.backlog < settings.inbox_high // 2:
                 self._paused = False
-                self._ports.feed.resume(self._attached)
+                self._ports.feed.resume(tuple(self._attached))
             now_ms = clock.boot_ms()
             if now_ms - checkpoint_ms > settings.checkpoint_ms:
                 checkpoint_ms = now_ms
@@ -241,20 +253,11 @@ class SlotRunner:
             if now_ms - probe_ms > (settings.probe_ms if clock.trusted() else settings.distrust_probe_ms):
                 probe_ms = now_ms
                 await self._probe()
+                self._domains_changed = True
             if worked:
                 await asyncio.sleep(settings.cycle_gap_ms / 1000)
             else:
                 await self._sleep(slot)
-
-    def _holds_fire(self, slot: Slot) -> bool:
-        if not self._held_ends:
-            return False
-        if self._ports.clock.boot_ms() < self._hold_until_ms or slot.backlog:
-            behind = [at for at, end in self._held_ends.items() if self._inputs.position(at, slot.positions) < end]
-            if behind:
-                return True
-        self._held_ends = {}
-        return False
 
     async def _sleep(self, slot: Slot) -> None:
         """Until something arrives, something is due, or a heartbeat has passed."""

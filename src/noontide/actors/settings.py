@@ -40,8 +40,6 @@ class SchedulerSettings:
     doubt_pause_ms: int = 50
     """Pause before a replay when doubts follow each other; doubles each time, up to `doubt_pause_max_ms`."""
     doubt_pause_max_ms: int = 5_000
-    requests_first_ms: int = 3_000
-    """After a take-over, how long requests that are in the log already may hold up what is due."""
     fenced_retry_ms: int = 5_000
     """When another owner took a slot that the group still gives to us: pause before asking for it again."""
     missed_walk_max: int = 10_000

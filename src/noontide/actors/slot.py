@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -88,12 +88,14 @@ class Slot:
         self.counts: Counter[str] = Counter()
         self.cycle_number = 0
         self.holds_fire = False
+        self.requests_decided = 0
         self._ports = ports
         self._settings = settings
         self._caution = caution
         self._turn = 0
         self._sweep_ms = 0
         self._review: Review | None = None
+        self._mailbox: deque[Input] = deque()
 
     # --- the cycle
 
@@ -116,10 +118,8 @@ class Slot:
         world = self._world(self._ports.config.view)
         for partition in self.partitions.values():
             partition.window.refill(self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms)
-        active = [each for each in self.partitions.values() if each.is_active(world.now_ms)]
-        chosen = self._next_turn(active, self._caution.shares(len(active)))
-        budget = self._budget(len(chosen))
-        work = {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        self._turn += 1
+        work = self._forwarded() if self._mailbox and self._turn % 2 else self._collected(world)
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
@@ -135,6 +135,22 @@ class Slot:
         effects = Effects(self.names, fetched)
         return Plan(world=world, work=work, fetched=fetched, effects=effects, expired=expired, positions={})
 
+    def _collected(self, world: World) -> dict[int, Work]:
+        """What the partitions have to decide, each its share."""
+        active = [each for each in self.partitions.values() if each.is_active(world.now_ms)]
+        chosen = self._next_turn(active, self._caution.shares(len(active)))
+        budget = self._budget(len(chosen))
+        return {each.number: found for each in chosen if (found := each.collect(world, budget))}
+
+    def _forwarded(self) -> dict[int, Work]:
+        """The oldest forwarded requests, in a cycle of their own: what is consumed of a mailbox is always a prefix."""
+        work: dict[int, Work] = {}
+        for _ in range(min(len(self._mailbox), self._caution.limit)):
+            item = self._mailbox.popleft()
+            number = self.names.layout.partition_of(item.key or b"")
+            work.setdefault(number, Work()).inputs.append(item)
+        return work
+
     def _decide(self, plan: Plan) -> None:
         while True:
             plan.effects = Effects(self.names, plan.fetched)
@@ -142,7 +158,10 @@ class Slot:
                 for number, work in plan.work.items():
                     self.partitions[number].decide(work, Scene(plan.world, plan.effects))
             except Poisoned as poisoned:
-                plan.work[poisoned.partition].set_aside[id(poisoned.item)] = str(poisoned)
+                set_aside = plan.work[poisoned.partition].set_aside
+                if id(poisoned.item) in set_aside:
+                    raise
+                set_aside[id(poisoned.item)] = str(poisoned)
                 continue
             for key in plan.expired:
                 plan.effects.drop_verdict(key)
@@ -186,6 +205,7 @@ class Slot:
             self._review = None
         self.positions.update(plan.positions)
         self.cycle_number += 1
+        self.requests_decided += sum(len(work.inputs) for work in plan.work.values())
         self.counts.update(effects.counts)
 
     # --- what the runner calls besides
@@ -221,10 +241,10 @@ class Slot:
 
     def receive(self, item: Input) -> None:
         """A request for one of the partitions has arrived."""
-        number = item.source.partition
         if item.forwarded:
-            number = self.names.layout.partition_of(item.key or b"")
-        self.partitions[number].inbox.append(item)
+            self._mailbox.append(item)
+        else:
+            self.partitions[item.source.partition].inbox.append(item)
 
     def deliver(self, partition: int, event: Delivered) -> None:
         """A record that was sent after a commit has been acknowledged, or not."""
@@ -233,7 +253,7 @@ class Slot:
     @property
     def backlog(self) -> int:
         """Requests received and not decided."""
-        return sum(len(partition.inbox) for partition in self.partitions.values())
+        return len(self._mailbox) + sum(len(partition.inbox) for partition in self.partitions.values())
 
     def next_wake_ms(self) -> int | None:
         """Broker time at which something is due by itself."""
@@ -266,7 +286,6 @@ class Slot:
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
         """`count` of the active partitions, another one first each time."""
-        self._turn += 1
         start = self._turn % len(active) if active else 0
         return [*active[start:], *active[:start]][:count]
 
@@ -296,7 +315,7 @@ class Slot:
             for item in work.inputs:
                 name = number if not item.forwarded else self.mailbox_name
                 at = plan.positions.setdefault(name, dict(self.positions[name]))
-                at[item.source.name] = item.source.offset + 1
+                at[item.source.name] = max(at.get(item.source.name, 0), item.source.offset + 1)
         for name, inputs in plan.positions.items():
             owner = name if isinstance(name, int) else self.first_partition
             position = Position(inputs, plan.world.config.offset, self.cycle_number + 1)

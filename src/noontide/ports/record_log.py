@@ -126,7 +126,7 @@ class Replay(Protocol):
         """High watermarks (uncommitted view), so that open and aborted transactions are covered."""
 
     def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Last stable offsets: how far a reader of committed records can come now."""
+        """Last stable offsets: how far a reader of committed records can come now. What does not exist is left out."""
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

@@ -13,6 +13,7 @@ import orjson
 
 from noontide.core.calendar import Calendar, parse_calendar
 from noontide.core.errors import InvalidDefinition
+from noontide.records.topics import is_parameter
 
 KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel")
 EVERYBODY = "*"
@@ -76,6 +77,8 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
         case "calendar":
             parse_calendar(name, document, pointer="")
         case "domain":
+            if not is_parameter(name):
+                raise InvalidDefinition.of("", f"{name!r} cannot name a domain: 1 to 63 of a-z, 0-9, '_' and '-'")
             tenants = document.get("tenants", EVERYBODY)
             if tenants != EVERYBODY and not _is_names(tenants):
                 raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')

@@ -11,6 +11,7 @@ import orjson
 from noontide.core.errors import Problem
 
 EXCERPT_MAX_BYTES = 1024
+"""Most of a refused value that is kept, and most of a refused key."""
 
 
 class Origin(NamedTuple):

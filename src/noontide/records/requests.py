@@ -29,9 +29,8 @@ from noontide.core.limits import DEFAULT_LIMITS, KIB, Limits
 from noontide.core.payload import TooLarge, decode_members, member_texts, payload_text
 from noontide.core.policies import Overlap
 
-CLOUD_EVENT_MAX_BYTES = 16 * KIB
-"""What the envelope of a structured CloudEvent may weigh besides the definition."""
-HEADER_MAX_BYTES = 1_024
+CLOUD_EVENT_MAX_BYTES = 16 * KIB  # the envelope of a structured CloudEvent, besides the definition
+HEADER_MAX_BYTES, HEADERS_MAX = 1_024, 256
 T = TypeVar("T")
 _JSON_TYPE = re.compile(r"(?:application|text)/(?:[a-z0-9.+-]+\+)?json", re.ASCII).fullmatch
 _OFFSET_AT_END = re.compile(r"(?:[Zz]|[+-]\d\d:\d\d)\Z").search
@@ -150,8 +149,7 @@ _FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.BACKFILL: (*_COMMON, "from", "to", "overlap", "reprocess", "dry_run", "max"),
     Kind.REDRIVE: (*_COMMON, "run_id", "from", "to", "max"),
 }
-_read_kind = one_of(Kind)
-_read_overlap = one_of(Overlap)
+_read_kind, _read_overlap = one_of(Kind), one_of(Overlap)
 
 
 def decode_request(
@@ -197,6 +195,8 @@ _KNOWN_HEADERS = frozenset(
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:
     """Headers that mean something here, by name in small letters; the last of several counts, null ones do not."""
+    if len(headers) > HEADERS_MAX:
+        raise InvalidDefinition.of("/headers", f"has {len(headers)} members, at most {HEADERS_MAX} are accepted")
     found: dict[str, str] = {}
     for header, value in headers:
         name = header.lower()

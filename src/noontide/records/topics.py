@@ -27,6 +27,11 @@ _PARAMETER_VALUE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{0,100}")
 
 
+def is_parameter(value: str) -> bool:
+    """Whether a name can stand for `<domain>` or `<lane>` in the name of a topic."""
+    return _PARAMETER_VALUE.fullmatch(value) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
     """All topic files, by short name, in alphabetical order."""

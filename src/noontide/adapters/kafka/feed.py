@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,6 +181,9 @@ class _Reader:
                     self._deliver([first, *consumer.consume(BATCH_MAX_RECORDS - 1, 0)])
         except RuntimeError as error:  # the loop was closed under us
             log.debug("the feed ends: %s", error)
+        except Exception:  # whatever it is, a process that reads nothing must not look alive
+            log.exception("the feed cannot go on")
+            os.kill(os.getpid(), signal.SIGTERM)
         finally:
             consumer.close()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from noontide.ports.record_log import Incoming
+from noontide.ports.record_log import Headers, Incoming
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+
+UNREADABLE: Final[Headers] = (("kind", b"\xff"),)
+"""Stands for headers that the client cannot decode (a name that is not UTF-8): no request reads it as a kind."""
 
 
 def incoming(message: Message) -> Incoming:
@@ -19,5 +23,12 @@ def incoming(message: Message) -> Incoming:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        message.headers() or (),  # type: ignore[arg-type]
+        _headers(message),
     )
+
+
+def _headers(message: Message) -> Headers:
+    try:
+        return message.headers() or ()  # type: ignore[return-value]
+    except (SystemError, UnicodeDecodeError):
+        return UNREADABLE

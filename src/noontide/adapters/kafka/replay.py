@@ -46,7 +46,9 @@ class KafkaReplay:
 
     def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.stable_offsets`; one request per broker. Raises Doubt when one partition has no answer."""
-        return self._latest(partitions, ck.IsolationLevel.READ_COMMITTED)
+        existing = self._existing({partition.topic for partition in partitions})
+        known = [each for each in partitions if each.partition < existing.get(each.topic, 0)]
+        return self._latest(known, ck.IsolationLevel.READ_COMMITTED)
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -91,14 +93,27 @@ class KafkaReplay:
         reading.finish(holes & reading.doubted_holes)
         reading.doubt(holes)
 
+    def _existing(self, topics: set[str]) -> dict[str, int]:
+        """Topics that exist, and how many partitions they have."""
+        try:
+            metadata = self._admin_client().list_topics(timeout=REQUEST_TIMEOUT_S)
+        except ck.KafkaException as error:
+            raise Doubt(f"the brokers do not say which topics there are: {error}") from error
+        return {name: len(metadata.topics[name].partitions) for name in topics if name in metadata.topics}
+
+    def _admin_client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(self._connection.for_confluent("replay-admin"))
+        return self._admin
+
     def _latest(self, partitions: Sequence[TopicPartition], isolation: ck.IsolationLevel) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        if self._admin is None:
-            self._admin = AdminClient(self._connection.for_confluent("replay-admin"))
         wanted = {ck.TopicPartition(*partition): _LATEST for partition in partitions}
         try:
-            answers = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
+            answers = self._admin_client().list_offsets(
+                wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+            )
             return {
                 TopicPartition(asked.topic, asked.partition): future.result(REQUEST_TIMEOUT_S + 1).offset
                 for asked, future in answers.items()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
-from noontide.ports.due_index import IndexClosed
-from noontide.ports.due_index import IndexBatch
+from noontide.ports.due_index import IndexBatch, IndexClosed
 
 # Above this many new keys, sorting the nearly sorted whole is cheaper than inserting one by one.
 _INSERT_ONE_BY_ONE_MAX = 16

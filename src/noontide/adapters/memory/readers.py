@@ -108,8 +108,9 @@ class MemoryReplay:
 
     def stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.stable_offsets`."""
-        self._require(partitions)
-        return {partition: self._log.last_stable_offset(partition) for partition in partitions}
+        existing = [partition for partition in partitions if self._exists(partition)]
+        self._require(existing)
+        return {partition: self._log.last_stable_offset(partition) for partition in existing}
 
     def read(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -127,7 +128,10 @@ class MemoryReplay:
                 raise Doubt(f"reading made no progress at {position} of {end}", suspects=frozenset({partition}))
             position = moved_to
 
+    def _exists(self, partition: TopicPartition) -> bool:
+        return partition.partition < (self._log.partitions(partition.topic) or 0)
+
     def _require(self, partitions: Sequence[TopicPartition]) -> None:
-        unknown = frozenset(each for each in partitions if each.partition >= (self._log.partitions(each.topic) or 0))
+        unknown = frozenset(each for each in partitions if not self._exists(each))
         if unknown or self._log.faults.silent:
             raise Doubt("the ends of partitions are unknown", suspects=unknown)

@@ -14,7 +14,6 @@ from typing import cast
 
 from rocksdict import DbClosedError, Rdict, ReadOptions, WriteBatch
 
-from noontide.ports.due_index import IndexClosed, IndexFailed
 from noontide.adapters.rocksdb.folder import IndexFolder
 from noontide.adapters.rocksdb.options import (
     MEMTABLE_RANGE_DELETES_MAX,
@@ -24,7 +23,7 @@ from noontide.adapters.rocksdb.options import (
     reading_below,
     without_wal,
 )
-from noontide.ports.due_index import IndexBatch
+from noontide.ports.due_index import IndexBatch, IndexClosed, IndexFailed
 
 # What rocksdict takes as a key; in raw mode only bytes.
 _LibraryKey = str | int | float | bytes | bool
