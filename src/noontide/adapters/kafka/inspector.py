@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S: Final = 5.0
 FORGET_AFTER_S: Final = 120.0
 SILENCE_MAX_INSPECTIONS: Final = 3
+REPLICAS_MIN: Final = 2
+"""Replicas that a topic needs to be written in a slot's transaction, on clusters that have as many brokers."""
 _CONFIGS: Final = ("max.message.bytes", "min.insync.replicas")
 _T = TypeVar("_T")
 
@@ -153,7 +155,10 @@ def look(admin: AdminClient, topics: Sequence[str]) -> dict[str, TopicFacts]:
                 raise
             facts[topic] = TopicFacts(0, 0, _sentence(topic, error.args[0]))
     configs = _configs(admin, found)
-    return facts | {topic: _facts(topic, description, configs.get(topic)) for topic, description in found.items()}
+    wanted_replicas = min(REPLICAS_MIN, len(_result(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)).nodes))
+    return facts | {
+        topic: _facts(topic, description, configs.get(topic), wanted_replicas) for topic, description in found.items()
+    }
 
 
 _ABOUT_THE_TOPIC: Final = {
@@ -193,12 +198,12 @@ def _result(future: Future[_T]) -> _T:
     return future.result(REQUEST_TIMEOUT_S + 1)
 
 
-def _facts(topic: str, description: Any, configs: dict[str, int] | None) -> TopicFacts:
+def _facts(topic: str, description: Any, configs: dict[str, int] | None, wanted_replicas: int) -> TopicFacts:
     settings = configs or {}
     return TopicFacts(
         partitions=len(description.partitions),
         max_message_bytes=settings.get("max.message.bytes", 0),
-        problem=_problem(topic, description, settings),
+        problem=_problem(topic, description, settings) or _exposure(topic, description, wanted_replicas),
     )
 
 
@@ -216,3 +221,9 @@ def _problem(topic: str, description: Any, settings: Mapping[str, int]) -> str |
         if len(partition.isr) < needed:
             return f"partition {partition.id} of topic {topic} has {len(partition.isr)} of {needed} replicas in sync"
     return None
+
+
+def _exposure(topic: str, description: Any, wanted_replicas: int) -> str | None:
+    """A partition on one broker only: while that broker is away, a transaction that touched it cannot be ended."""
+    alone = [partition.id for partition in description.partitions if len(partition.replicas) < wanted_replicas]
+    return f"partition {alone[0]} of topic {topic} is on one broker only, it must be replicated" if alone else None
