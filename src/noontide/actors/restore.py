@@ -49,6 +49,7 @@ class Restorer:
         self._settings = settings
         self._numbers = names.layout.partitions_of(names.slot)
         first = self._numbers[0]
+        self._identity_key = rows.meta_key(first, rows.TOPIC_IDS)
         sources = [
             *(_Source(TopicPartition(names.jobs, each), rows.offset_key(each, rows.JOBS)) for each in self._numbers),
             _Source(names.state, rows.offset_key(first, rows.STATE)),
@@ -60,9 +61,12 @@ class Restorer:
     def restore(self, *, now_ms: int) -> Restored:
         """Replay to the ends as of now. Raises Doubt when the log cannot be read, IndexFailed when the disk cannot."""
         ends = self._replay.end_offsets(tuple(self._sources))
-        wiped_because = self._unusable(ends, now_ms)
+        ids = self._replay.topic_ids(sorted({at.topic for at in self._sources}))
+        identity = ",".join(f"{topic}={ids[topic]}" for topic in sorted(ids)).encode()
+        wiped_because = self._unusable(ends, identity, now_ms)
         if wiped_because is not None:
             self._index.wipe()
+        self._index.write(IndexBatch(puts={self._identity_key: identity}))
         positions, records = {at: self._offset(source)[0] for at, source in self._sources.items()}, 0
         for chunk in self._replay.read(positions, ends):
             self._index.write(self._batch(chunk))
@@ -70,8 +74,11 @@ class Restorer:
         self._index.checkpoint()
         return Restored(records=records, unreadable=tuple(self._unreadable), wiped_because=wiped_because)
 
-    def _unusable(self, ends: Mapping[TopicPartition, int], now_ms: int) -> str | None:
+    def _unusable(self, ends: Mapping[TopicPartition, int], identity: bytes, now_ms: int) -> str | None:
         """Why the local copy cannot be trusted: older than tombstones live, or from another log."""
+        known = self._index.get_many([self._identity_key])[0]
+        if known is not None and known != identity:
+            return "the topics it was made from have been created anew"
         for at, source in self._sources.items():
             offset, appended_ms = self._offset(source)
             if offset > ends[at]:

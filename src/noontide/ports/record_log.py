@@ -122,6 +122,9 @@ class Feed(Protocol):
 class Replay(Protocol):
     """Bounded reading of committed records, used to restore; blocking, for a thread of its own."""
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """What tells a topic from another of the same name that was created after it was deleted."""
+
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks (uncommitted view), so that open and aborted transactions are covered."""
 

@@ -138,6 +138,7 @@ def verdict_record_key(key: bytes) -> bytes:
 
 
 TZDATA = b"__tzdata"
+TOPIC_IDS = b"topic-ids"
 JOBS, STATE, LEASES = (b"offset/jobs", b"offset/state", b"offset/leases")
 _OFFSET = struct.Struct(">qq")
 

@@ -40,6 +40,16 @@ class KafkaReplay:
         self._stall_timeout_ms = stall_timeout_ms
         self._admin: AdminClient | None = None
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """See `Replay.topic_ids`. Raises Doubt when one topic has no answer."""
+        try:
+            answers = self._admin_client().describe_topics(
+                ck.TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S
+            )
+            return {topic: str(future.result(REQUEST_TIMEOUT_S + 1).topic_id) for topic, future in answers.items()}
+        except (ck.KafkaException, TimeoutError) as error:
+            raise Doubt(f"the ids of topics are unknown: {error}") from error
+
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.end_offsets`; one request per broker. Raises Doubt when one partition has no answer."""
         return self._latest(partitions, ck.IsolationLevel.READ_UNCOMMITTED)

@@ -58,6 +58,7 @@ class Session:
 class _Topic:
     partitions: list[_Partition]
     max_message_bytes: int
+    id: str
 
 
 class _Partition:
@@ -109,6 +110,7 @@ class MemoryLog:
         self.faults = Faults()
         self._now_ms = now_ms
         self._topics: dict[str, _Topic] = {}
+        self._created = 0
         self._sessions: dict[str, Session] = {}
         self._transactions = 0
         self._listeners: list[Callable[[], None]] = []
@@ -118,11 +120,16 @@ class MemoryLog:
     def create_topic(self, name: str, *, partitions: int, max_message_bytes: int = MESSAGE_MAX_BYTES) -> None:
         """Create an empty topic; the name must be free."""
         assert name not in self._topics, f"topic {name} exists"
-        self._topics[name] = _Topic([_Partition() for _ in range(partitions)], max_message_bytes)
+        self._created += 1
+        self._topics[name] = _Topic([_Partition() for _ in range(partitions)], max_message_bytes, str(self._created))
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all its records."""
         del self._topics[name]
+
+    def topic_id(self, name: str) -> str:
+        """The id of a topic: another one each time a topic is created."""
+        return self._topics[name].id
 
     def partitions(self, topic: str) -> int | None:
         """Number of partitions, None when there is no such topic."""

@@ -101,6 +101,11 @@ class MemoryReplay:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """See `Replay.topic_ids`."""
+        self._require([TopicPartition(topic, 0) for topic in topics])
+        return {topic: self._log.topic_id(topic) for topic in topics}
+
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See `Replay.end_offsets`."""
         self._require(partitions)
