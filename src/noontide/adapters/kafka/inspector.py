@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S: Final = 5.0
 FORGET_AFTER_S: Final = 120.0
 SILENCE_MAX_INSPECTIONS: Final = 3
-REPLICAS_MIN: Final = 2
-"""Replicas that a topic needs to be written in a slot's transaction, on clusters that have as many brokers."""
+BROKERS_MIN: Final = 2
+"""On clusters of so many brokers a topic must survive the loss of one to be written in a slot's transaction."""
 _CONFIGS: Final = ("max.message.bytes", "min.insync.replicas")
 _T = TypeVar("_T")
 
@@ -155,9 +155,9 @@ def look(admin: AdminClient, topics: Sequence[str]) -> dict[str, TopicFacts]:
                 raise
             facts[topic] = TopicFacts(0, 0, _sentence(topic, error.args[0]))
     configs = _configs(admin, found)
-    wanted_replicas = min(REPLICAS_MIN, len(_result(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)).nodes))
+    brokers = len(_result(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)).nodes)
     return facts | {
-        topic: _facts(topic, description, configs.get(topic), wanted_replicas) for topic, description in found.items()
+        topic: _facts(topic, description, configs.get(topic), brokers) for topic, description in found.items()
     }
 
 
@@ -198,12 +198,12 @@ def _result(future: Future[_T]) -> _T:
     return future.result(REQUEST_TIMEOUT_S + 1)
 
 
-def _facts(topic: str, description: Any, configs: dict[str, int] | None, wanted_replicas: int) -> TopicFacts:
+def _facts(topic: str, description: Any, configs: dict[str, int] | None, brokers: int) -> TopicFacts:
     settings = configs or {}
     return TopicFacts(
         partitions=len(description.partitions),
         max_message_bytes=settings.get("max.message.bytes", 0),
-        problem=_problem(topic, description, settings) or _exposure(topic, description, wanted_replicas),
+        problem=_problem(topic, description, settings) or _exposure(topic, description, settings, brokers=brokers),
     )
 
 
@@ -223,7 +223,15 @@ def _problem(topic: str, description: Any, settings: Mapping[str, int]) -> str |
     return None
 
 
-def _exposure(topic: str, description: Any, wanted_replicas: int) -> str | None:
-    """A partition on one broker only: while that broker is away, a transaction that touched it cannot be ended."""
-    alone = [partition.id for partition in description.partitions if len(partition.replicas) < wanted_replicas]
-    return f"partition {alone[0]} of topic {topic} is on one broker only, it must be replicated" if alone else None
+def _exposure(topic: str, description: Any, settings: Mapping[str, int], *, brokers: int) -> str | None:
+    """A partition that one broker less stops: a transaction that touched it could not be ended, and its slot waits."""
+    if brokers < BROKERS_MIN:
+        return None
+    for partition in description.partitions:
+        replicas, needed = len(partition.replicas), settings.get("min.insync.replicas", 1)
+        if replicas <= needed:
+            return (
+                f"partition {partition.id} of topic {topic} has {replicas} replicas and needs {min(needed, replicas)}: "
+                "it does not survive the loss of a broker"
+            )
+    return None
