@@ -24,6 +24,7 @@ _DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d
 _UNITS_MS: Final = (7 * DAY_MS, DAY_MS, 3_600_000, 60_000, 1_000)
 _NOT_CRONITERS = re.compile(r"W|L-|[0-9A-Z]L|/L", re.ASCII)
 _FIVE_FIELDS: Final = 5
+_SEVEN_FIELDS: Final = 7
 
 
 class NotJudged(Exception):
@@ -140,12 +141,14 @@ def _for_croniter(cron: str) -> str:
     if expression.startswith("@"):
         return expression.lower().replace("@midnight", "@daily")
     fields = expression.split()
+    if not _FIVE_FIELDS <= len(fields) <= _SEVEN_FIELDS:
+        raise NotJudged(f"{cron!r} has {len(fields)} fields")
     if any(part.startswith("H") for part in fields):
         raise NotJudged("H depends on the id, by a rule that is not repeated here")
     if _NOT_CRONITERS.search(expression.replace("WED", "")):
         raise NotJudged(f"croniter reads {cron!r} in another way, or not at all")
     days = fields[-3], fields[-1]
-    if len(fields) <= _FIVE_FIELDS + 1 and all(day != "*" for day in days) and any(day[0] == "*" for day in days):
+    if len(fields) < _SEVEN_FIELDS and all(day != "*" for day in days) and any(day[0] == "*" for day in days):
         raise NotJudged(f"both day fields of {cron!r} are restricted, one by a step over all")
     return expression
 

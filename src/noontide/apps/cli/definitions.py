@@ -107,7 +107,7 @@ def _yaml(data: bytes, name: str) -> Iterator[Source]:
         loader = _loader_class()(data)
         while loader.check_node():
             for node in _definitions(loader.get_node()):
-                text = orjson.dumps(loader.construct_document(node))
+                text = orjson.dumps(loader.construct_document(node), option=orjson.OPT_NON_STR_KEYS)
                 yield Source(text=text, place=f"{name}:{node.start_mark.line + 1}", node=node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
