@@ -57,6 +57,11 @@ class Input(NamedTuple):
     forwarded: bool = False
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of the value."""
+        return 0 if self.value is None else len(self.value)
+
+    @property
     def wants_verdict(self) -> bool:
         """Whether the sender asked for the answer to be kept."""
         return any(name == "verdict" for name, _ in self.headers)

@@ -75,10 +75,21 @@ class Work:
 
 
 class Budget(NamedTuple):
-    """How much a partition may take into one cycle."""
+    """How much a partition may take into one cycle. At least one request is taken, whatever its size."""
 
     inputs: int
+    input_bytes: int
     due: int
+
+
+def take_inputs(queue: deque[Input], budget: Budget) -> list[Input]:
+    """Take the oldest requests off a queue, within the budget."""
+    taken: list[Input] = []
+    left = budget.input_bytes
+    while queue and len(taken) < budget.inputs and (left > 0 or not taken):
+        left -= queue[0].size_bytes
+        taken.append(queue.popleft())
+    return taken
 
 
 class Partition:
@@ -100,7 +111,7 @@ class Partition:
 
     def collect(self, world: World, budget: Budget) -> Work:
         """Take what is to be decided now, within the budget."""
-        inputs = [self.inbox.popleft() for _ in range(min(len(self.inbox), budget.inputs))]
+        inputs = take_inputs(self.inbox, budget)
         deliveries = [self.deliveries.popleft() for _ in range(min(len(self.deliveries), budget.inputs))]
         released = self.live.due(world.now_ms, budget.due)
         for target in self.live.targets_waited_for():

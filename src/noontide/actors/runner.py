@@ -215,10 +215,16 @@ class SlotRunner:
             return
         for record in records:
             self._take(slot, record)
-        if not self._paused and slot.backlog > self._settings.inbox_high:
+        if not self._paused and self._is_full(slot, share=1):
             self._paused = True
             self._ports.feed.pause(tuple(self._attached))
         self._wake.set()
+
+    def _is_full(self, slot: Slot, *, share: int) -> bool:
+        """Whether more than a share (1 = all, 2 = half) of what may wait waits."""
+        settings = self._settings
+        too_many = slot.backlog > settings.inbox_high // share
+        return too_many or slot.backlog_bytes > settings.inbox_high_bytes // share
 
     def _take(self, slot: Slot, record: Incoming) -> None:
         request = self._inputs.request(record)
@@ -243,7 +249,7 @@ class SlotRunner:
                 await self._attach_new_domains(slot)
             worked = await slot.cycle()
             self._doubts = 0 if worked else self._doubts
-            if self._paused and slot.backlog < settings.inbox_high // 2:
+            if self._paused and not self._is_full(slot, share=2):
                 self._paused = False
                 self._ports.feed.resume(tuple(self._attached))
             now_ms = clock.boot_ms()

@@ -21,6 +21,8 @@ class SchedulerSettings:
     """Bytes of input values per cycle and slot."""
     inbox_high: int = 6_000
     """Unhandled input records per slot at which its inputs are paused; resumed below half."""
+    inbox_high_bytes: int = 32 * 1024 * 1024
+    """The same in bytes of values."""
     due_max: int = 800
     """Occurrences per cycle and slot."""
     due_max_bytes: int = 8 * 1024 * 1024
@@ -40,6 +42,7 @@ class SchedulerSettings:
     doubt_pause_ms: int = 50
     """Pause before a replay when doubts follow each other; doubles each time, up to `doubt_pause_max_ms`."""
     doubt_pause_max_ms: int = 5_000
+    """Longest pause before a replay."""
     fenced_retry_ms: int = 5_000
     """When another owner took a slot that the group still gives to us: pause before asking for it again."""
     missed_walk_max: int = 10_000
@@ -61,6 +64,7 @@ class SchedulerSettings:
     breaker_open_ms: int = 1_000
     """First pause after a registered topic failed; doubles up to `breaker_open_max_ms`."""
     breaker_open_max_ms: int = 60_000
+    """Longest pause of a breaker."""
     checkpoint_ms: int = 30_000
     """How often the index is flushed, so that a restart replays little."""
     checkpoint_max_age_ms: int = 6 * HOUR_MS

@@ -22,7 +22,7 @@ from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene, Send
 from noontide.actors.hand_out import send_of
-from noontide.actors.partition import Budget, Partition, Poisoned, Work
+from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_inputs
 from noontide.actors.review import Review
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
@@ -89,6 +89,7 @@ class Slot:
         self.cycle_number = 0
         self.holds_fire = False
         self.requests_decided = 0
+        self.backlog_bytes = 0
         self._ports = ports
         self._settings = settings
         self._caution = caution
@@ -145,8 +146,7 @@ class Slot:
     def _forwarded(self) -> dict[int, Work]:
         """The oldest forwarded requests, in a cycle of their own: what is consumed of a mailbox is always a prefix."""
         work: dict[int, Work] = {}
-        for _ in range(min(len(self._mailbox), self._caution.limit)):
-            item = self._mailbox.popleft()
+        for item in take_inputs(self._mailbox, self._budget(1)):
             number = self.names.layout.partition_of(item.key or b"")
             work.setdefault(number, Work()).inputs.append(item)
         return work
@@ -205,7 +205,9 @@ class Slot:
             self._review = None
         self.positions.update(plan.positions)
         self.cycle_number += 1
-        self.requests_decided += sum(len(work.inputs) for work in plan.work.values())
+        for work in plan.work.values():
+            self.requests_decided += len(work.inputs)
+            self.backlog_bytes -= sum(item.size_bytes for item in work.inputs)
         self.counts.update(effects.counts)
 
     # --- what the runner calls besides
@@ -241,6 +243,7 @@ class Slot:
 
     def receive(self, item: Input) -> None:
         """A request for one of the partitions has arrived."""
+        self.backlog_bytes += item.size_bytes
         if item.forwarded:
             self._mailbox.append(item)
         else:
@@ -293,7 +296,8 @@ class Slot:
         share = max(1, partitions)
         limit = self._caution.limit
         due = min(self._settings.due_max, limit) if self.may_fire else 0
-        return Budget(max(1, min(self._settings.inputs_max, limit) // share), due and max(1, due // share))
+        inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
+        return Budget(max(1, inputs // share), size // share, due and max(1, due // share))
 
     def _expired_verdicts(self, now_ms: int) -> list[bytes]:
         """Once a minute, some of the verdicts that nobody will ask for any more."""

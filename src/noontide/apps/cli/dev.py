@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noontide.apps.cli.common import DEFAULT_PREFIX, Cluster, Fault
-from noontide.apps.cli.scheduler import log_to_stderr, run_until_signal
+from noontide.apps.cli.scheduler import log_to_stderr, run_until_signal, setting_option
 from noontide.core.errors import NoontideError
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ log = logging.getLogger("noontide.dev")
     help="Folder of the broker's records and the indexes; jobs survive restarts in it.",
 )
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port of the broker; 0 takes any.")
-def dev(data: Path, port: int) -> None:
+@setting_option
+def dev(data: Path, port: int, assignments: tuple[str, ...]) -> None:
     """Run everything on this machine: a real broker (no Docker, no Java needed), the topics and a scheduler.
 
     Ctrl-C stops it. Whatever is killed, the next start goes on where the log ends.
@@ -42,12 +43,12 @@ def dev(data: Path, port: int) -> None:
 
     try:
         with EmbeddedKafka(data / "kafka", port=port) as kafka:
-            asyncio.run(_run(kafka, data))
+            asyncio.run(_run(kafka, data, assignments))
     except NoontideError as error:
         raise Fault(str(error)) from error
 
 
-async def _run(kafka: EmbeddedKafka, data: Path) -> None:
+async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...]) -> None:
     from noontide.adapters.kafka.topics import ensure_topics
     from noontide.records.topics import Layout
 
@@ -57,7 +58,7 @@ async def _run(kafka: EmbeddedKafka, data: Path) -> None:
     click.echo(_greeting(kafka.bootstrap, data, len(created)))
     watch = asyncio.create_task(_keep_alive(kafka))
     try:
-        await run_until_signal(cluster, data / "scheduler")
+        await run_until_signal(cluster, data / "scheduler", assignments)
     finally:
         watch.cancel()
 

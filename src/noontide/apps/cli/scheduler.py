@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -13,6 +14,11 @@ import click
 from noontide.apps.cli.common import Cluster, broker_options
 
 DEFAULT_DATA = Path(".noontide") / "scheduler"
+
+
+setting_option = click.option(
+    "--setting", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/reference/settings.md."
+)
 
 
 @click.command()
@@ -33,13 +39,14 @@ DEFAULT_DATA = Path(".noontide") / "scheduler"
     show_default=True,
     help="What is logged to standard error.",
 )
-def scheduler(cluster: Cluster, data: Path, log_level: str) -> None:
+@setting_option
+def scheduler(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> None:
     """Run a scheduler process: it takes its share of the slots, and all of them when it is alone.
 
     SIGTERM or Ctrl-C hands over cleanly. kill -9 loses nothing: another process, or the next start, goes on.
     """
     log_to_stderr(log_level)
-    asyncio.run(run_until_signal(cluster, data))
+    asyncio.run(run_until_signal(cluster, data, assignments))
 
 
 def log_to_stderr(level: str) -> None:
@@ -51,13 +58,17 @@ def log_to_stderr(level: str) -> None:
         logging.getLogger(library).setLevel(logging.CRITICAL if level != "debug" else logging.DEBUG)
 
 
-async def run_until_signal(cluster: Cluster, data: Path) -> None:
+async def run_until_signal(cluster: Cluster, data: Path, assignments: tuple[str, ...]) -> None:
     """Run a scheduler in this process until SIGTERM or SIGINT."""
+    from noontide.apps.settings import scheduler_settings
     from noontide.apps.wiring import SchedulerOptions, run_scheduler
+
+    settings = scheduler_settings(os.environ, assignments)
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     cluster.layout()
-    await run_scheduler(SchedulerOptions(connection=cluster.connection(), prefix=cluster.prefix, data=data), stop)
+    options = SchedulerOptions(connection=cluster.connection(), prefix=cluster.prefix, data=data, settings=settings)
+    await run_scheduler(options, stop)
