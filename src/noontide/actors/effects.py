@@ -126,8 +126,8 @@ class Effects:
             self.due_changes.append((due[0], None))
 
     def is_void(self, due_key: Key) -> bool:
-        """Whether this cycle unscheduled a row that it had already taken."""
-        return due_key in self._puts and self._puts[due_key] is None
+        """Whether this cycle unscheduled a row that it had already taken, or wrote it anew (then it comes up again)."""
+        return due_key in self._puts
 
     # --- runs
 
