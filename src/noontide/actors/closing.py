@@ -55,6 +55,7 @@ class Closing:
     def settle(self, event: Delivered, scene: Scene) -> None:
         """Take note of a delivery: succeeded, to be tried again, or dead. One for a closed run changes nothing."""
         run = self._live.by_id.get(event.run_id)
+        run = None if run is None else scene.effects.current(run)
         if run is None or run.state is not RunState.QUEUED:
             scene.effects.counts["ignored_deliveries"] += 1
             return

@@ -155,6 +155,10 @@ class Effects:
         self.run_changes.append((partition, run.run_id, None))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = None
 
+    def current(self, run: Run) -> Run | None:
+        """A live run as this cycle sees it; None when the cycle closed it."""
+        return self.live_changes.get(run.job_id, {}).get(run.run_id, run)
+
     def record(self, run_id: str, execution: bytes) -> None:
         """One line of history."""
         self.outputs[self.names.executions].append(Record(run_id.encode(), execution))

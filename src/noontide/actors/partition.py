@@ -190,6 +190,8 @@ class Partition:
                 self._due(key, value, scene)
 
     def _hand_out(self, run: Run, scene: Scene) -> None:
+        if scene.effects.current(run) is None:
+            return
         row = scene.effects.fetched(rows.claimed_key(self.number, run.run_id.encode()))
         if row is None:
             raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
@@ -220,6 +222,8 @@ class Partition:
             case Input():
                 self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
             case Run():
+                if scene.effects.current(item) is None:
+                    return
                 reason = f"could not be handled: {reason}"
                 self._closing.close(item, scene, state=advance(item.state, RunEvent.GIVE_UP), reason=reason)
             case Delivered():
