@@ -144,7 +144,7 @@ class Admission:
             case Trigger():
                 return self._trigger(request, known, item, scene)
             case Cancel():
-                self._cancel(request, scene)
+                self._cancel(request, known.row, scene)
             case _:
                 raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
         return None
@@ -293,11 +293,13 @@ class Admission:
         self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
         return known.row.etag
 
-    def _cancel(self, request: Cancel, scene: Scene) -> None:
+    def _cancel(self, request: Cancel, row: JobRow | None, scene: Scene) -> None:
         named = request.run_id
         found = [run for run in self._live.of_job(request.job_id, scene.effects) if named in (None, run.run_id)]
         for run in found:
             self._closing.cancel(run, scene, reason=request.reason or "cancelled by request")
+        if found and row is not None:
+            self._closing.schedule_after_completion(found[-1], scene, row)
         if not found:
             raise InvalidDefinition.of(
                 "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"

@@ -48,6 +48,11 @@ class Closing:
         effects.counts[state] += 1
         self._release(run, scene)
 
+    def follow_up(self, run: Run, scene: Scene) -> None:
+        """A live run was delivered and closed by its claim's own transaction: let go of what waited for it."""
+        self._release(run, scene)
+        self.schedule_after_completion(run, scene)
+
     def cancel(self, run: Run, scene: Scene, *, reason: str) -> None:
         """Close a run as cancelled; a record already under way to a topic may still arrive."""
         self.close(run, scene, state=advance(run.state, RunEvent.CANCEL), reason=reason)
@@ -63,7 +68,7 @@ class Closing:
             self.close(run, scene, state=advance(run.state, RunEvent.SUCCEED))
         else:
             self._failed(run, event, event.error, scene)
-        self._schedule_after_completion(run, scene)
+        self.schedule_after_completion(run, scene)
 
     def _failed(self, run: Run, event: Delivered, error: str, scene: Scene) -> None:
         row = self._claimed_row(run, scene)
@@ -86,16 +91,21 @@ class Closing:
                 free = run._replace(waits_for=None, reason=None)
                 scene.effects.open_run(self._partition, free, None, None)
 
-    def _schedule_after_completion(self, run: Run, scene: Scene) -> None:
-        """A schedule that counts from the end of the run goes on when the job has no live run left."""
+    def schedule_after_completion(self, run: Run, scene: Scene, row: JobRow | None = None) -> None:
+        """A schedule that counts from the end of the run goes on when the job has no live run left.
+
+        row: the job; None = as the run was claimed with it.
+        """
         world, effects = scene
         job_id = run.job_id.encode()
         known = effects.read(rows.cursor_key(self._partition, job_id))
         if known is None or self._live.of_job(run.job_id, effects):
             return
         cursor = decode_cursor(known)
-        plan = plan_of(self._claimed_row(run, scene), run.job_id, world.config)
-        if plan.after_completion_ms is None or cursor.state is not JobState.ACTIVE or cursor.due_ms is not None:
+        if cursor.state is not JobState.ACTIVE or cursor.due_ms is not None:
+            return
+        plan = plan_of(row or self._claimed_row(run, scene), run.job_id, world.config)
+        if plan.after_completion_ms is None:
             return
         following = plan.after_completion(world.now_ms)
         if following is not None:

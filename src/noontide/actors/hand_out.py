@@ -48,8 +48,8 @@ def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene)
     return True
 
 
-def hand_out(claim: Claim, scene: Scene) -> None:
-    """Send a run on its way, or let it wait with a reason."""
+def hand_out(claim: Claim, scene: Scene) -> bool:
+    """Send a run on its way, or let it wait with a reason. True: it is delivered, and no longer live."""
     run, row, world = claim.run, claim.row, scene.world
     if run.not_before_ms > world.now_ms or run.waits_for is not None:
         wait(claim, scene.effects, reason=run.reason)
@@ -60,9 +60,11 @@ def hand_out(claim: Claim, scene: Scene) -> None:
     elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene):
         if not claim.fresh:
             scene.effects.close_run(claim.partition, run)
+        return True
     else:
         obstacle = _obstacle(route, row, used=scene.effects.used[row.target])
         wait(claim, scene.effects, reason=f"topic {row.target}: {route.problem or obstacle}")
+    return False
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:

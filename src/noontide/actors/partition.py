@@ -195,7 +195,8 @@ class Partition:
         row = scene.effects.fetched(rows.claimed_key(self.number, run.run_id.encode()))
         if row is None:
             raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
-        hand_out(Claim(self.number, run, decode_job_row(row), row, fresh=False), scene)
+        if hand_out(Claim(self.number, run, decode_job_row(row), row, fresh=False), scene):
+            self._closing.follow_up(run, scene)
 
     def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
         if scene.effects.is_void(key):
