@@ -65,6 +65,8 @@ class Firing:
         """Decide one due occurrence; writes and returns the cursor that follows."""
         row = decode_job_row(row_bytes)
         plan = plan_of(row, due.job_id, scene.world.config)
+        if due.start_ms > due.due_ms + row.spread_ms:  # put off while a catch-up waited; it is as late as ever
+            due = due._replace(start_ms=due.due_ms + row.spread_ms)
         if scene.world.now_ms - due.start_ms <= row.grace_ms:
             outcome = _Outcome(due.occurrence, plan.following(due.due_ms), due.due_ms)
         elif self._must_wait(due, row, scene):
