@@ -131,7 +131,10 @@ class Firing:
     def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene) -> _Outcome:
         rule, now_ms = row.misfire_rule, scene.world.now_ms
         until_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
-        found = backlog(due.occurrence, plan.following, until_ms=until_ms, limit=self._settings.missed_walk_max)
+        limit = self._settings.missed_walk_max
+        if rule is MisfireRule.RUN_ALL:
+            limit = max(limit, row.run_all_max + 1)  # one more than may run, or nothing would ever be dropped
+        found = backlog(due.occurrence, plan.following, until_ms=until_ms, limit=limit)
         verdict = judge(rule, found, run_all_max=row.run_all_max, now_ms=until_ms)
         last_ms = due.due_ms
         if verdict.passed is not None:
