@@ -90,10 +90,10 @@ class Firing:
                 runs += self.claim(due, name, row, row_bytes, scene)
             else:
                 _record_skip(due, name, row, "calendar", scene)
-            if plan.after_completion_ms is not None and not self._live.of_job(due.job_id, scene.effects):
-                following = plan.after_completion(scene.world.now_ms)
-        is_last = following is None and plan.after_completion_ms is None
-        if is_last or 0 < row.max_runs <= runs:
+        waits = plan.after_completion_ms is not None and bool(self._live.of_job(due.job_id, scene.effects))
+        if plan.after_completion_ms is not None and not waits:
+            following = plan.after_completion(scene.world.now_ms)
+        if (following is None and not waits) or 0 < row.max_runs <= runs:
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)
 
