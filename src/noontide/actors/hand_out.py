@@ -53,7 +53,10 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     run, row, world = claim.run, claim.row, scene.world
     if run.not_before_ms > world.now_ms or run.waits_for is not None:
         wait(claim, scene.effects, reason=run.reason)
-    elif row.target_kind != TOPIC:
+        return False
+    run = run._replace(not_before_ms=0)  # from here on it waits for its target, not for a time
+    claim = claim._replace(run=run)
+    if row.target_kind != TOPIC:
         wait(claim, scene.effects, reason="waits for a worker")
     elif (route := world.routes.get(row.target)) is None:
         _send_after_commit(claim, scene.effects)

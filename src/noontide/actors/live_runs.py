@@ -10,6 +10,11 @@ from noontide.actors.effects import Effects
 from noontide.core.run import Run, RunState
 
 
+def is_free(run: Run) -> bool:
+    """Whether nothing but its target holds a run up."""
+    return run.state in (RunState.PENDING, RunState.RETRY_WAIT) and not run.not_before_ms and run.waits_for is None
+
+
 class LiveRuns:
     """Runs between claim and close.
 
@@ -66,7 +71,7 @@ class LiveRuns:
         queue, found = self._waiting[target], list[Run]()
         while queue and len(found) < limit:
             run = self.by_id.get(queue.popleft())
-            if run is not None and run.state is RunState.PENDING and not run.not_before_ms and run.waits_for is None:
+            if run is not None and is_free(run):
                 found.append(run)
         return found
 

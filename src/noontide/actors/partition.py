@@ -22,14 +22,14 @@ from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.hand_out import Claim, hand_out
-from noontide.actors.live_runs import LiveRuns
+from noontide.actors.live_runs import LiveRuns, is_free
 from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.errors import NoontideError, Problem
-from noontide.core.run import Run, RunEvent, RunState, advance
+from noontide.core.run import Run, RunEvent, advance
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 
@@ -267,7 +267,7 @@ class Partition:
 
     def _still_waits(self, run: Run) -> bool:
         now = self.live.by_id.get(run.run_id)
-        return now is not None and now.state is RunState.PENDING and not now.not_before_ms
+        return now is not None and is_free(now)
 
     def next_wake_ms(self) -> int | None:
         """When something is due by itself; None when nothing is in memory."""
