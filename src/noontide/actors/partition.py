@@ -12,7 +12,7 @@ Anything that goes wrong in between drops the whole partition; `restore` builds 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -102,6 +102,7 @@ class Partition:
         self.live = LiveRuns()
         self.window = DueWindow(number, preload_max=settings.preload_max, late_heap_max=settings.late_heap_max)
         self._stuck: dict[str, Route | None] = {}
+        self._in_vain: Counter[str] = Counter()
         self._closing = Closing(number, self.live)
         self._firing = Firing(self.live, self._closing, settings)
         self._admission = Admission(number, self.live, self._firing, self._closing, settings)
@@ -252,18 +253,30 @@ class Partition:
     def apply_runs(self, changes: Iterable[tuple[str, Run | None]], work: Work | None, world: World) -> None:
         """Runs were opened, changed (the run) or closed (None) by the cycle.
 
-        A topic that took none of the runs that waited for it is left alone until its route changes.
+        A topic that took none of the runs that waited for it is left alone until its route changes, or more wait.
         """
-        for run_id, run in changes:
-            self.live.remove(run_id) if run is None else self.live.put(run)
         released = [] if work is None else work.released
+        known = {run.run_id for run in released}
+        for run_id, run in changes:
+            if run is None:
+                self.live.remove(run_id)
+                continue
+            self.live.put(run)
+            if run_id not in known:
+                self._notice(run.target)
         for target in {run.target for run in released}:
             tried = [run for run in released if run.target == target]
-            waiting = [run for run in tried if self._still_waits(run)]
-            if len(waiting) == len(tried) >= self.live.count_waiting(target):
+            if not all(self._still_waits(run) for run in tried):
+                self._notice(target)
+                continue
+            self._in_vain[target] += len(tried)
+            if self._in_vain[target] >= self.live.count_waiting(target):
                 self._stuck[target] = world.routes.get(target.removeprefix(KAFKA))
-            else:
-                self._stuck.pop(target, None)
+
+    def _notice(self, target: str) -> None:
+        """Something changed for the runs that wait for a target: try them all again."""
+        self._stuck.pop(target, None)
+        self._in_vain.pop(target, None)
 
     def _still_waits(self, run: Run) -> bool:
         now = self.live.by_id.get(run.run_id)
