@@ -250,7 +250,9 @@ class Admission:
         same = old is not None and previous is not None and _moves_like(previous, job)
         if same and old is not None and old.state in (JobState.ACTIVE, JobState.COMPLETED):
             return old._replace(accepted_ms=at_ms, reason=None)
-        first = _first(job, at_ms, config, may_be_past=not same)
+        is_new = not same or (old is not None and old.state is JobState.QUARANTINED)
+        is_spent = _is_spent(job, runs=runs, last_due_ms=last_due_ms)
+        first = None if is_spent else _first(job, at_ms, config, may_be_past=is_new)
         if first is not None:
             return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
         if job.schedule is None:
@@ -332,6 +334,13 @@ def _moves_like(old: Job, new: Job) -> bool:
         return key, job.timing, job.starts_at_ms, job.ends_at_ms, job.max_runs, job.calendar
 
     return movement(old) == movement(new)
+
+
+def _is_spent(job: Job, *, runs: int, last_due_ms: int | None) -> bool:
+    """Whether all that this definition asks for has been claimed or decided before."""
+    if isinstance(job.schedule, OneOff) and job.schedule.at_ms == last_due_ms:
+        return True
+    return job.max_runs is not None and runs >= job.max_runs
 
 
 def _first(job: Job, after_ms: int, config: ConfigView, *, may_be_past: bool) -> Occurrence | None:
