@@ -121,6 +121,30 @@ class Partition:
         job_keys = [rows.job_key(self.number, key[8:]) for key, _ in due]
         return Work(inputs=inputs, deliveries=deliveries, released=released, due=due, job_keys=job_keys)
 
+    def keep_one(self, work: Work, turn: int) -> Work:
+        """One item of the work, another one each turn; the others are put back."""
+        items = list(work.items())
+        kept = items[turn % len(items)]
+        for item in items:
+            match item:
+                case _ if item is kept:
+                    pass
+                case Input():
+                    self.inbox.appendleft(item)
+                case Delivered():
+                    self.deliveries.appendleft(item)
+                case Run():
+                    self.live.put(item)
+                case _:
+                    self.window.give_back(1)
+        return Work(
+            inputs=[item for item in work.inputs if item is kept],
+            deliveries=[item for item in work.deliveries if item is kept],
+            released=[item for item in work.released if item is kept],
+            due=[item for item in work.due if item is kept],
+            job_keys=work.job_keys if work.due and work.due[0] is kept else [],
+        )
+
     def _freed(self, target: str, world: World, limit: int) -> list[Run]:
         """Runs that wait for a topic which may be able to take them now."""
         route = world.routes.get(target.removeprefix(KAFKA))

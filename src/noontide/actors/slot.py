@@ -141,7 +141,10 @@ class Slot:
         active = [each for each in self.partitions.values() if each.is_active(world.now_ms)]
         chosen = self._next_turn(active, self._caution.shares(len(active)))
         budget = self._budget(len(chosen))
-        return {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        work = {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        if self._caution.limit > 1:
+            return work
+        return {number: self.partitions[number].keep_one(found, self._turn) for number, found in work.items()}
 
     def _forwarded(self) -> dict[int, Work]:
         """The oldest forwarded requests, in a cycle of their own: what is consumed of a mailbox is always a prefix."""
