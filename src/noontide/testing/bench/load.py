@@ -16,6 +16,7 @@ from noontide.testing.bench.stage import TARGET, BenchError, Stage
 
 DOMAIN: Final = "public"
 STALL_S: Final = 30.0
+SAY_EVERY_S: Final = 2.0
 
 _PAYLOAD: Final = orjson.dumps(
     {
@@ -119,12 +120,15 @@ class Acceptance:
     def await_all(self, *, say: Callable[[int], None]) -> float:
         """Wait until all are accepted; returns the moment on `time.monotonic`. Raises BenchError when nothing moves."""
         seen, moved_s = -1, time.monotonic()
+        said_s = moved_s
         while (found := self._watcher.poll(0.2)) is None:
             self._stage.scheduler.pause(0.001)
             now_s = time.monotonic()
+            if now_s - said_s > SAY_EVERY_S:
+                said_s = now_s
+                say(self._watcher.count)
             if self._watcher.count != seen:
                 seen, moved_s = self._watcher.count, now_s
-                say(seen)
             elif now_s - moved_s > STALL_S:
                 raise BenchError(
                     f"{seen} of {self._expected} definitions accepted, and none for {STALL_S:.0f} s; "

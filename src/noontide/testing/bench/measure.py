@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -17,8 +18,7 @@ class Meter:
     pid: int
     peak_rss_mb: float = 0.0
     _process: psutil.Process = field(init=False, repr=False)
-    _cpu_s: float = field(init=False, repr=False)
-    _at_s: float = field(init=False, repr=False)
+    _since_s: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._process = psutil.Process(self.pid)
@@ -26,7 +26,7 @@ class Meter:
 
     def reset(self) -> None:
         """Count from now on."""
-        self._cpu_s, self._at_s = self._used_s(), time.monotonic()
+        self._since_s = self._used_s(), time.monotonic()
         self.look()
 
     def look(self) -> float:
@@ -37,15 +37,61 @@ class Meter:
 
     def cores(self) -> float:
         """Cores in use since `reset`, 1.0 being one of them all the time."""
-        return (self._used_s() - self._cpu_s) / max(time.monotonic() - self._at_s, 1e-9)
+        return _rate(self._since_s, self._used_s())
 
     def _used_s(self) -> float:
         times = self._process.cpu_times()
         return float(times.user + times.system)
 
 
+@dataclass(slots=True)
+class Machine:
+    """Processor time of everything on this machine: shows whether something else ran beside the bench."""
+
+    _since_s: tuple[float, float] = field(default_factory=lambda: (_busy_s(), time.monotonic()), repr=False)
+
+    def reset(self) -> None:
+        """Count from now on."""
+        self._since_s = _busy_s(), time.monotonic()
+
+    def cores(self) -> float:
+        """Cores in use since `reset`."""
+        return _rate(self._since_s, _busy_s())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """The processes of a bench, measured together."""
+
+    scheduler: Meter
+    broker: Meter
+    machine: Machine = field(default_factory=Machine)
+
+    def reset(self) -> None:
+        """Count from now on."""
+        for each in (self.scheduler, self.broker, self.machine):
+            each.reset()
+
+    def cores(self) -> dict[str, object]:
+        """Cores in use since `reset`, as figures of a report."""
+        return {
+            "cpu_scheduler": self.scheduler.cores(),
+            "cpu_broker": self.broker.cores(),
+            "cpu_machine": self.machine.cores(),
+        }
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
+
+
+def _rate(since_s: tuple[float, float], used_s: float) -> float:
+    return (used_s - since_s[0]) / max(time.monotonic() - since_s[1], 1e-9)
+
+
 def percentile(ordered: list[int] | list[float], share: float) -> float:
     """The nearest-rank percentile of sorted values; 0 when there are none."""
     if not ordered:
         return 0.0
-    return ordered[min(len(ordered) - 1, max(0, -(-int(len(ordered) * share * 1_000_000) // 1_000_000) - 1))]
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]

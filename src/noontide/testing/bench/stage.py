@@ -23,7 +23,7 @@ from noontide.adapters.kafka.topics import ensure_topics
 from noontide.core.errors import NoontideError
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.topics import Layout
-from noontide.testing.bench.measure import Meter
+from noontide.testing.bench.measure import Costs, Meter
 
 TARGET: Final = "bench.target"
 TARGET_PARTITIONS: Final = 16
@@ -141,10 +141,9 @@ class Stage:
     scheduler: SchedulerProcess
     folder: Path = field(repr=False)
 
-    @property
-    def broker_meter(self) -> Meter:
-        """Processor time and memory of the broker."""
-        return Meter(self.kafka.pids[0])
+    def costs(self) -> Costs:
+        """Processor time and memory of scheduler and broker, counted from now on."""
+        return Costs(scheduler=self.scheduler.meter, broker=Meter(self.kafka.pids[0]))
 
     @property
     def target(self) -> list[TopicPartition]:

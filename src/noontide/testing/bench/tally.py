@@ -1,8 +1,8 @@
-"""Which runs a topic holds: read from its start to its end, by the run ids in the records."""
+"""Which runs a topic holds, by the run ids in its records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from noontide.adapters.kafka.connection import KafkaConnection
@@ -28,18 +28,18 @@ class Tally:
 
 def tally(
     connection: KafkaConnection,
-    partitions: Sequence[TopicPartition],
+    positions: Mapping[TopicPartition, int],
     *,
     expected: int,
     number_of_run: Callable[[str], int | None],
 ) -> Tally:
-    """Count the runs on a topic.
+    """Count the runs on a topic, from these positions to its end.
 
     number_of_run: which of the expected ones (0 .. expected - 1) a run id is; None for a foreign one.
     """
     seen = bytearray(expected)  # one byte per run: a million must not cost a gigabyte
     duplicates = foreign = 0
-    for run in _runs(connection, partitions):
+    for run in _runs(connection, positions):
         number = number_of_run(run)
         if number is None:
             foreign += 1
@@ -50,10 +50,9 @@ def tally(
     return Tally(missing=seen.count(0), duplicates=duplicates, foreign=foreign)
 
 
-def _runs(connection: KafkaConnection, partitions: Sequence[TopicPartition]) -> Iterator[str]:
+def _runs(connection: KafkaConnection, positions: Mapping[TopicPartition, int]) -> Iterator[str]:
     replay = KafkaReplay(connection)
-    ends = replay.stable_offsets(partitions)
-    for chunk in replay.read(dict.fromkeys(partitions, 0), ends):
+    for chunk in replay.read(positions, replay.stable_offsets(tuple(positions))):
         yield from map(_run_of, chunk)
 
 

@@ -1,0 +1,149 @@
+"""A steady stream of jobs: how late their records are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from noontide.adapters.system_clock import wall_now_ms
+from noontide.core.ids import run_id
+from noontide.testing.bench.arrivals import Arrival, Watch, Watched, Watcher
+from noontide.testing.bench.load import Job, Sending, enqueue, job_id, number_of, one_off
+from noontide.testing.bench.measure import Costs, percentile
+from noontide.testing.bench.report import say
+from noontide.testing.bench.stage import BenchError, Stage, set_stage
+from noontide.testing.bench.tally import tally
+
+SERIES = "lag"
+MARGIN_MS = 5_000
+BEFOREHAND_PER_SECOND = 2_000  # a careful guess, so that what is defined beforehand is accepted before the first is due
+LEAD_MIN_MS, LEAD_SPREAD_MS, STRIDE = 2_000, 3_001, 7_919
+DRAIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagOptions:
+    """rate: jobs due per second, evenly spread; seconds: for how long. Half of them are defined while it runs."""
+
+    rate: int
+    seconds: int
+
+    @property
+    def jobs(self) -> int:
+        """How many in all."""
+        return self.rate * self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """The jobs of one run: number k is due at `start_ms` + k / rate. Even ones are defined beforehand."""
+
+    options: LagOptions
+    start_ms: int
+
+    def due_ms(self, number: int) -> int:
+        """When a job is due."""
+        return self.start_ms + number * 1_000 // self.options.rate
+
+    def job(self, number: int) -> Job:
+        """A job of the stream."""
+        return one_off(SERIES, number, self.due_ms(number))
+
+    def beforehand(self) -> Iterator[Job]:
+        """Those that are defined before the first is due."""
+        return (self.job(number) for number in range(0, self.options.jobs, 2))
+
+    def meanwhile(self) -> list[tuple[int, int]]:
+        """(when to define it, number) of the others, 2 to 5 s before they are due, in the order of definition."""
+        numbers = range(1, self.options.jobs, 2)
+        return sorted((self.due_ms(each) - LEAD_MIN_MS - each * STRIDE % LEAD_SPREAD_MS, each) for each in numbers)
+
+
+def run_lag(options: LagOptions) -> dict[str, object]:
+    """Run the bench; see `LagOptions`. The headline is arrival at a read_committed consumer minus due."""
+    with set_stage() as stage:
+        _warm_up(stage)
+        lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND
+        stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms + LEAD_MIN_MS + LEAD_SPREAD_MS)
+        enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
+        if wall_now_ms() > stream.start_ms - LEAD_MIN_MS - LEAD_SPREAD_MS:
+            raise BenchError("defining the first half took too long: the lag would be that of definitions")
+        costs = stage.costs()
+        watch = Watch.from_end(stage.connection, stage.target, expected=options.jobs, wants_each=True)
+        with Watcher(watch) as watcher:
+            _define_meanwhile(stage, stream, costs)
+            watched = _drained(stage, watcher)
+        cores = {**costs.cores(), "rss_mb": costs.scheduler.look()}
+        counted = tally(stage.connection, watch.positions, expected=options.jobs, number_of_run=_numbered(stream))
+        return {
+            "rate": options.rate,
+            "seconds": options.seconds,
+            **_lateness(stream, watched.arrivals),
+            **cores,
+            "missing": counted.missing,
+            "duplicates": counted.duplicates,
+            "foreign": counted.foreign,
+            "warnings": len(stage.scheduler.warnings()),
+        }
+
+
+def _warm_up(stage: Stage) -> None:
+    """Definitions and runs from before, as in a process that was not started just now: 2,000 jobs due at once."""
+    at_ms = wall_now_ms()
+    with Watcher(Watch.from_end(stage.connection, stage.target, expected=2_000)) as watcher:
+        enqueue(stage, (one_off("warm", each, at_ms) for each in range(2_000)), expected=2_000, say=say)
+        _drained(stage, watcher)
+
+
+def _define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
+    """Send each job of the second half at its moment; `costs` count from when the first job is due."""
+    plan, sending, at, started = stream.meanwhile(), Sending(stage), 0, False
+    say(f"{stream.options.rate:,} jobs due per second for {stream.options.seconds} s")
+    while at < len(plan):
+        now_ms = wall_now_ms()
+        if not started and now_ms >= stream.start_ms:
+            started = True
+            costs.reset()
+        first = at
+        while at < len(plan) and plan[at][0] <= now_ms:
+            at += 1
+        sending.send(stream.job(number) for _, number in plan[first:at])
+        sending.poll()
+        stage.scheduler.pause(0.005)
+    sending.flush()
+
+
+def _drained(stage: Stage, watcher: Watcher) -> Watched:
+    deadline_s = time.monotonic() + DRAIN_S
+    while (watched := watcher.poll(0.1)) is None:
+        stage.scheduler.pause(0.001)
+        if time.monotonic() > deadline_s:
+            return watcher.stop()
+    return watched
+
+
+def _lateness(stream: Stream, arrivals: list[Arrival]) -> dict[str, object]:
+    """Percentiles of arrival at the consumer, and of the append of the record, minus due. Warm-up runs are left out."""
+    dues = [(stream.due_ms(number_of(each.key)), each) for each in arrivals]
+    arrived = sorted(each.arrived_ms - due_ms for due_ms, each in dues)
+    appended = sorted(each.appended_ms - due_ms for due_ms, each in dues)
+    return {
+        "p50_ms": percentile(arrived, 0.50),
+        "p99_ms": percentile(arrived, 0.99),
+        "max_ms": percentile(arrived, 1.0),
+        "append_p50_ms": percentile(appended, 0.50),
+        "append_p99_ms": percentile(appended, 0.99),
+        "append_max_ms": percentile(appended, 1.0),
+    }
+
+
+def _numbered(stream: Stream) -> Callable[[str], int | None]:
+    """Which job of the stream a run id is; see `tally`."""
+
+    def number_of_run(run: str) -> int | None:
+        number = number_of(run.rpartition(":")[0].encode())
+        ours = number < stream.options.jobs and run == run_id(job_id(SERIES, number), stream.due_ms(number), 1)
+        return number if ours else None
+
+    return number_of_run
