@@ -120,7 +120,9 @@ class Slot:
         for partition in self.partitions.values():
             partition.window.refill(self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms)
         self._turn += 1
-        work = self._forwarded() if self._mailbox and self._turn % 2 else self._collected(world)
+        work = {} if self._mailbox and self._turn % 2 else self._collected(world)
+        if not work and self._mailbox:
+            work = self._forwarded()
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
