@@ -7,8 +7,10 @@ jobs, some in each cycle, and moves the cursors that differ. A crash in between 
 from __future__ import annotations
 
 from noontide.actors.effects import Scene
-from noontide.actors.timelines import plan_of
+from noontide.actors.timelines import timeline_of
 from noontide.core.cursor import Cursor, JobState
+from noontide.core.definition import load_definition
+from noontide.core.errors import InvalidDefinition
 from noontide.core.occurrence import Occurrence
 from noontide.core.zones import tzdata_version
 from noontide.ports.due_index import DueIndex
@@ -65,8 +67,12 @@ def review(partition: int, job_id: bytes, scene: Scene) -> None:
     row = decode_job_row(row_bytes)
     if not row.schedule_key.startswith(("cron:", "union:")):
         return
-    since_ms = cursor.accepted_ms if cursor.last_due_ms is None else cursor.last_due_ms
-    following = plan_of(row, job_id.decode(), scene.world.config).following(since_ms)
+    since_ms = max(cursor.accepted_ms, cursor.last_due_ms or 0)  # what passed during a pause is not made up for
+    try:
+        following = timeline_of(load_definition(row.document), scene.world.config).next_after(since_ms)
+    except (InvalidDefinition, KeyError):  # its zone or a calendar is gone: the job is set aside when it is due
+        scene.effects.counts["not_reviewed"] += 1
+        return
     if following is not None and following != Occurrence(cursor.due_ms, cursor.start_ms):
         _move(partition, job_id, cursor, following, scene)
 
