@@ -214,9 +214,9 @@ class MemoryStage:
 
     def sicken(self, topic: str, *, noticed: bool = True) -> None:
         """Let a topic refuse records. noticed: the inspection finds out before anything is written."""
+        self.inspector.facts(topic)
         self.log.faults.refuse(topic)
         if noticed:
-            self.inspector.facts(topic)
             self.inspector.inspect()
 
     def heal(self, topic: str) -> None:
