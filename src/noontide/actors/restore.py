@@ -18,8 +18,10 @@ from noontide.ports.record_log import Incoming, Replay, TopicPartition
 from noontide.records import rows, state
 from noontide.records.job_row import encode_job_row
 from noontide.records.jobs import read_job_headers
+from noontide.records.leases import decode_lease
 
 Row = tuple[bytes, bytes | None]
+_UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,18 +107,28 @@ class Restorer:
             if record.topic == self._names.state.topic and (record.key or b"").startswith(state.CURSOR):
                 cursors.append(record)
             else:
-                batch.puts.update(self._rows(record))
+                batch.puts.update(self._readable_rows(record))
         batch.puts.update(self._cursor_rows(cursors))
         for record in chunk:
             source = self._sources[TopicPartition(record.topic, record.partition)]
             batch.puts[source.offset_key] = rows.encode_offset(record.offset + 1, record.appended_ms)
         return batch
 
+    def _readable_rows(self, record: Incoming) -> Iterable[Row]:
+        """Rows of a record; none of one that only a stranger can have written. One such record must not stop a slot."""
+        try:
+            return self._rows(record)
+        except _UNREADABLE as error:
+            self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error!r}")
+            return []
+
     def _rows(self, record: Incoming) -> Iterable[Row]:
         key = record.key or b""
         if record.topic == self._names.jobs:
             return [(rows.job_key(record.partition, key), self._job_row(record))]
         if record.topic == self._names.leases.topic:
+            if record.value is not None:
+                decode_lease(key, record.value)
             return [(rows.live_key(self._home(key.rpartition(b":")[0]), key), record.value)]
         if key.startswith(state.RUN):
             run_id = key[len(state.RUN) :]
@@ -126,6 +138,8 @@ class Restorer:
             return self._verdict_row(record)
         if key.startswith(state.POSITION):
             name = key[len(state.POSITION) :]
+            if record.value is not None:
+                state.decode_position(record.value)
             owner = int(name) if name.isdigit() else self._numbers[0]
             return [(rows.meta_key(owner, key), record.value)]
         if key == state.TZDATA:
@@ -135,6 +149,7 @@ class Restorer:
 
     def _cursor_rows(self, records: list[Incoming]) -> Iterable[Row]:
         """Cursors bring their due rows along; the due row of the cursor before goes."""
+        records = [record for record in records if self._is_cursor(record)]
         ids = [(record.key or b"")[len(state.CURSOR) :] for record in records]
         keys = [rows.cursor_key(self._home(job_id), job_id) for job_id in ids]
         for job_id, key, old, record in zip(ids, keys, self._index.get_many(keys), records, strict=True):
@@ -145,6 +160,13 @@ class Restorer:
             after = None if record.value is None else rows.due_row_of(key[0], job_id, state.decode_cursor(record.value))
             if after is not None:
                 yield after
+
+    def _is_cursor(self, record: Incoming) -> bool:
+        try:
+            return record.value is None or bool(state.decode_cursor(record.value))
+        except _UNREADABLE as error:
+            self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error!r}")
+            return False
 
     def _job_row(self, record: Incoming) -> bytes | None:
         if record.value is None:

@@ -36,6 +36,10 @@ from noontide.records.config import ConfigView
 log = logging.getLogger("noontide.slot")
 
 
+UNREADABLE_LOGGED_MAX = 20
+"""Records of the log that cannot be read and are named in the process's log at a take-over; more are only counted."""
+
+
 class Phase(StrEnum):
     """What a runner is doing."""
 
@@ -149,6 +153,8 @@ class SlotRunner:
         slot.load()
         await self._read_requests(slot, config)
         self.slot, self.phase = slot, Phase.WORKING
+        for what in self.restored.unreadable[:UNREADABLE_LOGGED_MAX]:
+            log.warning("slot %d: passed over %s", self.names.slot, what)
         restore_ms = self._ports.clock.boot_ms() - began_ms
         log.info(
             "slot %d: owned after %.0f ms (%d records replayed%s)", self.names.slot, restore_ms, self.restored.records,

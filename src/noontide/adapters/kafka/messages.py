@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 from noontide.ports.record_log import Headers, Incoming
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 UNREADABLE: Final[Headers] = (("kind", b"\xff"),)
 """Stands for headers that the client cannot decode (a name that is not UTF-8): no request reads it as a kind."""
+
+
+_read_headers = methodcaller("headers")
 
 
 def incoming(message: Message) -> Incoming:
@@ -28,7 +32,7 @@ def incoming(message: Message) -> Incoming:
 
 
 def _headers(message: Message) -> Headers:
-    try:
-        return message.headers() or ()  # type: ignore[return-value]
+    try:  # asked once per message: after a failure the client answers with a broken list
+        return _read_headers(message) or ()
     except (SystemError, UnicodeDecodeError):
         return UNREADABLE
