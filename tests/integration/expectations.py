@@ -68,7 +68,7 @@ def judge(installation: Installation, topic: str, jobs: Iterable[IntervalJob], *
     records = [each for each in installation.log(topic).look() if (each.headers["noontide-job"] or b"").decode() in by_id]
     seen = Counter(((each.headers["noontide-job"] or b"").decode(), due_ms(each)) for each in records)
     relevant = {each for each in seen if each[1] <= until_ms}
-    history, decided = _history(installation, by_id)
+    history, decided = _history(installation, by_id, until_ms)
     runs = {each.run_id for each in records}
     return Judgement(
         expected=len(expected),
@@ -83,14 +83,16 @@ def judge(installation: Installation, topic: str, jobs: Iterable[IntervalJob], *
     )
 
 
-def _history(installation: Installation, jobs: dict[str, IntervalJob]) -> tuple[Counter[str], set[tuple[str, int]]]:
+def _history(
+    installation: Installation, jobs: dict[str, IntervalJob], until_ms: int
+) -> tuple[Counter[str], set[tuple[str, int]]]:
     """Runs that succeeded by id, and the occurrences of recorded decisions."""
     succeeded: Counter[str] = Counter()
     decided: set[tuple[str, int]] = set()
     for line in installation.log("executions").look():
         found = line.document
         job = jobs.get(str(found["job_id"]))
-        if job is None:
+        if job is None or instant_ms(found["due"]) > until_ms:
             continue
         if found["state"] == "succeeded":
             succeeded[str(found["run_id"])] += 1

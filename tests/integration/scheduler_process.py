@@ -176,7 +176,7 @@ class Installation:
         layout = Layout(prefix=prefix, partitions=partitions, slots=slots)
         ensure_topics(bootstrap, layout, domains=("api", "public", *domains), lanes=())
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
-        partitioner: dict[str, str | int | float | bool] = {"partitioner": "murmur2_random", "linger.ms": 0}
+        partitioner: dict[str, str | int | float | bool] = {"partitioner": "murmur2_random", "linger.ms": 0, "message.max.bytes": 20_000_000}
         producer = ck.Producer({**settings, **partitioner})
         made = cls(bootstrap=bootstrap, layout=layout, admin=AdminClient(settings), producer=producer)
         try:
