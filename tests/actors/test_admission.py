@@ -315,7 +315,7 @@ async def test_a_misrouted_trigger_keeps_its_kind() -> None:
         at = _misplaced(stage, "a")
         offset = stage.request("a", b"{}", partition=at, headers={"kind": "trigger"})
         await stage.run_until_idle()
-        assert stage.run_ids("orders") == [f"a:m{offset}"]
+        assert stage.run_ids("orders") == [f"a:m{offset}-api-{at}"]
 
 
 @pytest.mark.parametrize("kind", ["backfill", "redrive"])

@@ -75,7 +75,6 @@ async def test_a_trigger_of_nobody_is_refused(stage: MemoryStage) -> None:
     assert reasons(stage) == ["(document): there is no job 'nobody'"]
 
 
-@pytest.mark.xfail(strict=True, reason="a run by hand is named by its offset alone, which two request topics share")
 async def test_triggers_from_two_domains_are_two_runs(stage: MemoryStage) -> None:
     stage.put(job("a", every("PT1H")))
     await stage.run_until_idle()

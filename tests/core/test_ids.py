@@ -77,6 +77,8 @@ def test_a_run_id_is_taken_apart_again(job_id: str, due_ms: int, generation: int
 
 def test_a_manual_run_id_is_taken_apart_again() -> None:
     assert parse_run_id("a:b:m0", "") == ManualRunId(job_id="a:b", offset=0)
+    assert parse_run_id("a:m7-public-12", "") == ManualRunId(job_id="a", offset=7, source="public-12")
+    assert manual_run_id("a", 7, "public-12") == "a:m7-public-12"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,14 @@ class Input(NamedTuple):
     forwarded: bool = False
 
     @property
+    def source_name(self) -> str:
+        """What tells its offset from the same one elsewhere; see `core.ids`."""
+        domain = self.origin.topic.removeprefix("requests.")
+        if self.forwarded:
+            return f"{domain}-{self.origin.partition}"
+        return "" if domain == "api" else domain
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the value."""
         return 0 if self.value is None else len(self.value)
@@ -291,7 +299,7 @@ class Admission:
             generation=known.cursor.generation,
             accepted_ms=known.cursor.accepted_ms,
         )
-        name = manual_run_id(request.job_id, item.origin.offset)
+        name = manual_run_id(request.job_id, item.origin.offset, item.source_name)
         self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
         return known.row.etag
 

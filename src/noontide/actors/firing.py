@@ -188,10 +188,10 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
 
 def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene) -> None:
     name = run_id(due.job_id, passed.first_ms, due.generation)
-    span = executions.Range(passed.last_ms, passed.count) if passed.count > 1 else None
+    span = executions.Range(passed.last_ms, passed.occurrences) if passed.occurrences > 1 else None
     line = executions.decided(
         name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
         decision=passed.decision, reason=f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms", span=span,
     )  # fmt: skip
     scene.effects.record(name, line)
-    scene.effects.counts[passed.decision] += passed.count
+    scene.effects.counts[passed.decision] += passed.occurrences

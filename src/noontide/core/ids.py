@@ -3,7 +3,9 @@
     job id   [A-Za-z0-9._~:@-]{1,200}, without "." and ".." (path segments that HTTP clients fold away)
     run id   <job id>:20260301T020000Z         an occurrence; milliseconds only when there are some (...00.250Z)
              <job id>:20260301T020000Z~2       the same time of a job id that was deleted and created again
-             <job id>:m4711                    triggered by hand; 4711 is the offset of the request
+             <job id>:m4711                    triggered by hand; 4711 is the offset of the request on `requests.api`
+             <job id>:m4711-public             the same on another request topic, `requests.public`
+             <job id>:m4711-public-12          found in partition 12 of it, where it does not belong
 
 The last colon parts a run id: what follows it never contains one.
 """
@@ -20,7 +22,7 @@ from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import format_basic
 
 JOB_ID_FORM = "1 to 200 characters of A-Z a-z 0-9 . _ ~ : @ - (and neither '.' nor '..')"
-RUN_ID_FORM = "<job id>:20260301T020000Z, with ~2, ~3 for a re-created id, or <job id>:m<offset>"
+RUN_ID_FORM = "<job id>:20260301T020000Z, with ~2, ~3 for a re-created id, or <job id>:m<offset>[-<domain>[-<partition>]]"
 IDEMPOTENCY_NAMESPACE = UUID("6f1f4b0e-5d0c-5b7e-9d5a-3f1c8a4e7b21")
 """Root of the ids made from idempotency keys. Changing it would make every retried create a second job."""
 
@@ -29,7 +31,7 @@ _matches_job_id = re.compile(r"[A-Za-z0-9._~:@-]{1,200}").fullmatch
 _matches_occurrence = re.compile(
     r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(?:\.(\d{3}))?Z(?:~([1-9]\d{0,9}))?", re.ASCII
 ).fullmatch
-_matches_manual = re.compile(r"m(0|[1-9]\d{0,18})", re.ASCII).fullmatch
+_matches_manual = re.compile(r"m(0|[1-9]\d{0,18})(?:-([a-z0-9][a-z0-9_-]{0,70}))?", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,11 @@ class OccurrenceRunId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualRunId:
-    """A run id of a run that somebody triggered; `offset` is that of the request in its partition."""
+    """A run id of a run that somebody triggered; `offset` is that of the request in its partition, `source` its topic."""
 
     job_id: str
     offset: int
+    source: str = ""
 
 
 RunId = OccurrenceRunId | ManualRunId
@@ -74,9 +77,12 @@ def run_id(job_id: str, due_ms: int, generation: int) -> str:
     return f"{job_id}:{due}~{generation}" if generation > 1 else f"{job_id}:{due}"
 
 
-def manual_run_id(job_id: str, offset: int) -> str:
-    """Id of a triggered run, named by the offset of its request."""
-    return f"{job_id}:m{offset}"
+def manual_run_id(job_id: str, offset: int, source: str = "") -> str:
+    """Id of a triggered run, named by the offset of its request.
+
+    source: what else tells the request from others of that offset (see the top of this page); "" on `requests.api`.
+    """
+    return f"{job_id}:m{offset}-{source}" if source else f"{job_id}:m{offset}"
 
 
 def parse_run_id(value: object, pointer: str) -> RunId:
@@ -102,7 +108,7 @@ def _take_apart(text: str) -> RunId | None:
     if not colon or not is_job_id(job_id):
         return None
     if manual := _matches_manual(rest):
-        return ManualRunId(job_id=job_id, offset=int(manual[1]))
+        return ManualRunId(job_id=job_id, offset=int(manual[1]), source=manual[2] or "")
     if occurrence := _matches_occurrence(rest):
         return _occurrence(job_id, occurrence)
     return None

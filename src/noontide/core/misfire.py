@@ -13,11 +13,11 @@ Following = Callable[[int], Occurrence | None]
 
 
 class Passed(NamedTuple):
-    """Occurrences that are decided without a run: from first to last, `count` of them."""
+    """Occurrences that are decided without a run: from first to last, `occurrences` of them."""
 
     first_ms: int
     last_ms: int
-    count: int
+    occurrences: int
     decision: Decision
 
 

@@ -188,7 +188,8 @@ def trigger(cluster: Cluster, job_id: str, **given: Any) -> None:
         body["payload"] = orjson.Fragment(_json_text(given["payload"], option="--payload"))
     request = Request(_checked_id(job_id), orjson.dumps(body), kind="trigger")
     answers = ask(cluster.connection(), cluster.layout(), request, domain=given["domain"], timeout_s=given["timeout_s"])
-    run_id = manual_run_id(job_id, answers.origins[0].offset)
+    source = "" if given["domain"] == "api" else given["domain"]
+    run_id = manual_run_id(job_id, answers.origins[0].offset, source)
     if given["as_json"]:
         show_json({"run_id": run_id})
     else:
