@@ -345,8 +345,8 @@ def _moves_like(old: Job, new: Job) -> bool:
 
 
 def _is_spent(job: Job, *, runs: int, last_due_ms: int | None) -> bool:
-    """Whether all that this definition asks for has been claimed or decided before."""
-    if isinstance(job.schedule, OneOff) and job.schedule.at_ms == last_due_ms:
+    """Whether all that this definition asks for has been claimed or decided before: a job never goes back."""
+    if isinstance(job.schedule, OneOff) and last_due_ms is not None and job.schedule.at_ms <= last_due_ms:
         return True
     return job.max_runs is not None and runs >= job.max_runs
 
