@@ -239,7 +239,7 @@ class Admission:
                 generation=cursor.generation,
                 accepted_ms=cursor.accepted_ms,
             )
-            before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene)
+            before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene, until_ms=item.appended_ms)
             effects.unschedule(self._partition, key, cursor)
             if cursor.due_ms == before.due_ms:
                 break

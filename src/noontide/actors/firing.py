@@ -61,8 +61,11 @@ class Firing:
         self._closing = closing
         self._settings = settings
 
-    def fire(self, due: Due, row_bytes: bytes, scene: Scene) -> Cursor:
-        """Decide one due occurrence; writes and returns the cursor that follows."""
+    def fire(self, due: Due, row_bytes: bytes, scene: Scene, *, until_ms: int | None = None) -> Cursor:
+        """Decide one due occurrence; writes and returns the cursor that follows.
+
+        until_ms: a catch-up goes no further than this (a request that came then); None = to this moment.
+        """
         row = decode_job_row(row_bytes)
         plan = plan_of(row, due.job_id, scene.world.config)
         if due.start_ms > due.due_ms + row.spread_ms:  # put off while a catch-up waited; it is as late as ever
@@ -73,7 +76,7 @@ class Firing:
             later_ms = scene.world.now_ms + self._settings.catch_up_poll_ms
             return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=None)
         else:
-            outcome = self._catch_up(due, row, plan, scene)
+            outcome = self._catch_up(due, row, plan, scene, until_ms=until_ms)
         return self._carry_out(due, outcome, plan, row, row_bytes, scene)
 
     def _carry_out(
@@ -128,9 +131,10 @@ class Firing:
             return False
         return bool(self._live.of_job(due.job_id, scene.effects))
 
-    def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene) -> _Outcome:
+    def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene, *, until_ms: int | None) -> _Outcome:
         rule, now_ms = row.misfire_rule, scene.world.now_ms
-        until_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
+        last_start_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
+        until_ms = last_start_ms if until_ms is None else min(until_ms, last_start_ms)
         limit = self._settings.missed_walk_max
         if rule is MisfireRule.RUN_ALL:
             limit = max(limit, row.run_all_max + 1)  # one more than may run, or nothing would ever be dropped
