@@ -100,6 +100,21 @@ class Firing:
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)
 
+    def pass_over(self, due: Due, row_bytes: bytes, scene: Scene, *, until_ms: int, reason: str) -> None:
+        """Record what is due up to an instant as skipped; the cursor goes elsewhere."""
+        row = decode_job_row(row_bytes)
+        plan = plan_of(row, due.job_id, scene.world.config)
+
+        def following(after_ms: int) -> Occurrence | None:
+            found = plan.following(after_ms)
+            return None if found is None else Occurrence(found.due_ms, found.due_ms)
+
+        current: Occurrence | None = due.occurrence
+        while current is not None and current.due_ms <= until_ms:
+            late, current = backlog(current, following, until_ms=until_ms, limit=self._settings.missed_walk_max)
+            passed = Passed(late[0].due_ms, late[-1].due_ms, len(late), Decision.SKIPPED)
+            _record_passed(due, row, passed, scene, reason=reason)
+
     def claim(self, due: Due, name: str, row: JobRow, row_bytes: bytes, scene: Scene) -> int:
         """Claim an occurrence as run `name`, or record why not. Returns the number of runs claimed: 0 or 1."""
         world, effects = scene
@@ -142,7 +157,8 @@ class Firing:
         verdict = judge(rule, found, run_all_max=row.run_all_max, now_ms=until_ms)
         last_ms = due.due_ms
         if verdict.passed is not None:
-            _record_passed(due, row, verdict.passed, scene)
+            reason = f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms"
+            _record_passed(due, row, verdict.passed, scene, reason=reason)
             last_ms = verdict.passed.last_ms
         return _Outcome(verdict.claim, verdict.following, last_ms)
 
@@ -190,12 +206,12 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
     scene.effects.counts[Decision.SKIPPED] += 1
 
 
-def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene) -> None:
+def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reason: str) -> None:
     name = run_id(due.job_id, passed.first_ms, due.generation)
     span = executions.Range(passed.last_ms, passed.occurrences) if passed.occurrences > 1 else None
     line = executions.decided(
         name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
-        decision=passed.decision, reason=f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms", span=span,
+        decision=passed.decision, reason=reason, span=span,
     )  # fmt: skip
     scene.effects.record(name, line)
     scene.effects.counts[passed.decision] += passed.occurrences
