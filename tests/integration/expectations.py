@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tests.integration.scheduler_process import Installation, Seen
+from tests.integration.installation import Installation, Seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +62,13 @@ def judge(installation: Installation, topic: str, jobs: Iterable[IntervalJob], *
     """Compare a target topic and the history with what the jobs' requests ask for, up to a time."""
     by_id = {job.job_id: job for job in jobs}
     accepted: dict[str, int] = {}
-    for request in installation.log("requests.public").look():
+    wanted = {job_id.encode() for job_id in by_id}
+    for request in installation.log("requests.public").until(lambda found: wanted <= {each.key for each in found}):
         accepted.setdefault((request.key or b"").decode(), request.at_ms)
     expected = {(job_id, due) for job_id, job in by_id.items() for due in job.due_times(accepted[job_id], until_ms)}
-    records = [each for each in installation.log(topic).look() if (each.headers["noontide-job"] or b"").decode() in by_id]
+    records = [
+        each for each in installation.log(topic).look() if (each.headers["noontide-job"] or b"").decode() in by_id
+    ]
     seen = Counter(((each.headers["noontide-job"] or b"").decode(), due_ms(each)) for each in records)
     relevant = {each for each in seen if each[1] <= until_ms}
     history, decided = _history(installation, by_id, until_ms)
@@ -77,7 +80,11 @@ def judge(installation: Installation, topic: str, jobs: Iterable[IntervalJob], *
         missing=sorted(expected - relevant - decided),
         doubled=sorted(each for each, count in seen.items() if count > 1) + sorted(relevant & decided),
         unexpected=sorted(relevant - expected),
-        early=sorted(((each.headers["noontide-job"] or b"").decode(), due_ms(each)) for each in records if each.at_ms < due_ms(each)),
+        early=sorted(
+            ((each.headers["noontide-job"] or b"").decode(), due_ms(each))
+            for each in records
+            if each.at_ms < due_ms(each)
+        ),
         history_only=sorted(run for run, count in history.items() if count != 1 or run not in runs),
         latest_ms=max((each.at_ms - due_ms(each) for each in records), default=0),
     )

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RunningKafka
 from tests.integration.expectations import IntervalJob, Judgement, instant_ms, judge
-from tests.integration.scheduler_process import Installation, SchedulerProcess, eventually
+from tests.integration.installation import Installation, eventually
+from tests.integration.scheduler_process import SchedulerProcess
+
+from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.testing.checker import check
 
 JOBS = 300
 ANCHOR = "2026-01-01T00:00:00Z"
@@ -55,7 +58,11 @@ class Load:
         finally:
             self.installation.log("executions").look()
         time.sleep(0.2)  # what would come double comes behind
-        return self.judge(until_ms)
+        shipped = check(KafkaConnection(self.installation.bootstrap), self.installation.layout, until_ms=until_ms)
+        found = self.judge(until_ms)
+        assert shipped.ok, shipped
+        assert (shipped.expected, shipped.unjudged) == (found.expected, {})
+        return found
 
     def judge(self, until_ms: int) -> Judgement:
         return judge(self.installation, self.topic, self.jobs, until_ms=until_ms)
@@ -89,7 +96,7 @@ def kill_again_and_again(load: Load, folder: Path, *, kills: int, seed: int) -> 
             else:  # in the middle of a start or a replay
                 scheduler.until_logged("slots: ")
                 time.sleep(dice.random() * 0.3)
-            time.sleep(dice.random() * 1.2)
+            time.sleep(dice.random() * 0.7)
             scheduler.kill()
         match number % 5:
             case 1:
@@ -119,6 +126,7 @@ def test_many_more_kills(load: Load, tmp_path: Path, seed: int) -> None:
     assert found.is_clean, found
 
 
+@pytest.mark.slow
 def test_a_killed_process_comes_back_in_its_group(load: Load, tmp_path: Path) -> None:
     """As people start it: the group waits for the session of the dead member to end, then all goes on."""
     load.define()

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from noontide.adapters.kafka.embedded import EmbeddedKafka
 from tests.conftest import RunningKafka
 from tests.integration.expectations import due_ms
-from tests.integration.scheduler_process import Installation, SchedulerProcess, Seen
+from tests.integration.installation import Installation, Seen
+from tests.integration.scheduler_process import SchedulerProcess
+
+from noontide.adapters.kafka.embedded import EmbeddedKafka
 
 BYSTANDERS = 8
 LATE_MAX_MS = 10_000
-"""How late bystanders of a slot may be while a topic falls sick: a commit that runs into its time limit, and a replay."""
+"""How late bystanders of a slot may be when a topic falls sick: a commit runs into its time limit, then a replay."""
 
 
 class Ward(NamedTuple):
@@ -36,7 +37,7 @@ def ward(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
             installation.request_many({f"well-{number}": every_second(healthy) for number in range(BYSTANDERS)})
             installation.log(healthy).until(lambda found: len(found) >= BYSTANDERS)
             yield Ward(installation, healthy, scheduler)
-            assert "unexpected" not in scheduler.log
+            assert "unexpected; replaying" not in scheduler.log
             assert scheduler.terminate() == 0
 
 
@@ -80,10 +81,13 @@ def check_delivered_once(ward: Ward, topic: str, job_ids: list[str], *, within_s
     check_bystanders(ward)
     runs = [each.run_id for each in installation.log(topic).look() if each.key in wanted]
     assert len(runs) == len(set(runs)) == len(wanted), found
-    for run_id in runs:
-        closed = installation.log("executions").of_key(run_id)
-        assert [each.document["state"] for each in closed] == ["succeeded"]
-        assert installation.log("leases").latest(run_id) is None
+    closed = installation.log("executions").until(
+        lambda all_: set(runs) <= {(each.key or b"").decode() for each in all_}
+    )
+    states = [each.document["state"] for each in closed if (each.key or b"").decode() in runs]
+    assert states == ["succeeded"] * len(runs)
+    live = {(each.key or b"").decode(): each.value for each in installation.log("leases").look()}
+    assert not any(live.get(run_id) for run_id in runs)
 
 
 def test_a_payload_larger_than_the_topic_allows(ward: Ward) -> None:
@@ -94,10 +98,11 @@ def test_a_payload_larger_than_the_topic_allows(ward: Ward) -> None:
     installation.log(topic).of_key("large-before")
     installation.alter_topic(topic, "max.message.bytes", "20000")
     installation.request("large", once(topic, "x" * 50_000))
-    assert "max.message.bytes" in pending(installation, "large") or "MessageSizeTooLarge" in pending(installation, "large")
+    assert "max.message.bytes" in pending(installation, "large") or "MessageSizeTooLarge" in pending(
+        installation, "large"
+    )
     installation.request("small", once(topic, "x"))
     check_delivered_once(ward, topic, ["small"])
-    check_bystanders(ward)
     installation.alter_topic(topic, "max.message.bytes", "1048588")
     check_delivered_once(ward, topic, ["large"])
 
@@ -126,6 +131,7 @@ def test_a_topic_that_is_deleted_and_created_again(ward: Ward) -> None:
     check_delivered_once(ward, topic, jobs, within_s=30)
 
 
+@pytest.mark.slow
 def test_a_registered_topic_that_never_existed(ward: Ward) -> None:
     installation, _, _ = ward
     topic = installation.foreign("nowhere")
@@ -137,6 +143,7 @@ def test_a_registered_topic_that_never_existed(ward: Ward) -> None:
     check_delivered_once(ward, topic, ["lost"], within_s=30)
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_registered_and_does_not_exist(ward: Ward) -> None:
     """Sent after the commit, tried again after a while, delivered when the topic is there."""
     installation, _, _ = ward
