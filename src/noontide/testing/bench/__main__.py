@@ -65,10 +65,11 @@ def wave(jobs: int, recurring: bool, target: str, lead: float | None, as_json: b
 @main.command()
 @click.option("--rate", default=1_000, show_default=True, type=click.IntRange(1), help="Jobs due per second.")
 @click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="For how long.")
+@click.option("--settle", default=15, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
 @as_json
-def lag(rate: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
+def lag(rate: int, seconds: int, settle: int, as_json: bool) -> None:  # noqa: FBT001
     """A steady stream of jobs: arrival at a consumer minus due. Half are defined while it runs."""
-    _run("lag", lambda: run_lag(LagOptions(rate=rate, seconds=seconds)), as_json=as_json)
+    _run("lag", lambda: run_lag(LagOptions(rate=rate, seconds=seconds, settle_s=settle)), as_json=as_json)
 
 
 @main.command()
