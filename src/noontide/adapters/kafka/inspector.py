@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import confluent_kafka as ck
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType, TopicMetadata
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.ports.record_log import TopicFacts
@@ -144,31 +144,25 @@ def _told(watched: _Watched, *, silent: bool) -> TopicFacts | None:
 
 
 def look(admin: AdminClient, topics: Sequence[str]) -> dict[str, TopicFacts]:
-    """The facts of topics now, with two requests. Raises KafkaException or TimeoutError when nobody answers."""
-    described = admin.describe_topics(
-        ck.TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
-    )
-    found: dict[str, Any] = {}
-    facts: dict[str, TopicFacts] = {}
-    for topic, future in described.items():
-        try:
-            found[topic] = _result(future)
-        except ck.KafkaException as error:
-            if error.args[0].code() not in _ABOUT_THE_TOPIC:
-                raise
-            facts[topic] = TopicFacts(0, 0, _sentence(topic, error.args[0]))
+    """The facts of topics now, with two requests. Raises KafkaException or TimeoutError when nobody answers.
+
+    Plain metadata is asked for, not a description of the topics: the client aborts the process when a broker that has
+    just come back answers a description with an error. So a topic that may not be written to shows at the first write.
+    """
+    metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+    facts = {topic: _absent(topic, metadata.topics.get(topic)) for topic in topics}
+    found = {topic: metadata.topics[topic] for topic in topics if facts[topic] is None}
     configs = _configs(admin, found)
-    brokers = len(_result(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)).nodes)
-    return facts | {
-        topic: _facts(topic, description, configs.get(topic), brokers) for topic, description in found.items()
-    }
+    brokers = len(metadata.brokers)
+    known = {topic: _facts(topic, described, configs.get(topic), brokers) for topic, described in found.items()}
+    return {topic: known[topic] if each is None else each for topic, each in facts.items()}
 
 
-_ABOUT_THE_TOPIC: Final = {
-    ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
-    ck.KafkaError.TOPIC_EXCEPTION,
-    ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-}
+def _absent(topic: str, described: TopicMetadata | None) -> TopicFacts | None:
+    """Facts of a topic that is not to be had; None for one that is."""
+    if described is None:
+        return TopicFacts(0, 0, f"topic {topic} does not exist")
+    return None if described.error is None else TopicFacts(0, 0, _sentence(topic, described.error))
 
 
 def _sentence(topic: str, error: ck.KafkaError) -> str:
@@ -201,7 +195,7 @@ def _result(future: Future[_T]) -> _T:
     return future.result(REQUEST_TIMEOUT_S + 1)
 
 
-def _facts(topic: str, description: Any, configs: dict[str, int] | None, brokers: int) -> TopicFacts:
+def _facts(topic: str, description: TopicMetadata, configs: dict[str, int] | None, brokers: int) -> TopicFacts:
     settings = configs or {}
     return TopicFacts(
         partitions=len(description.partitions),
@@ -210,27 +204,24 @@ def _facts(topic: str, description: Any, configs: dict[str, int] | None, brokers
     )
 
 
-def _problem(topic: str, description: Any, settings: Mapping[str, int]) -> str | None:
-    operations = description.authorized_operations
-    if operations and not {AclOperation.WRITE, AclOperation.ALL} & set(operations):
-        return f"topic {topic} may not be written to"
+def _problem(topic: str, description: TopicMetadata, settings: Mapping[str, int]) -> str | None:
     if not settings:
         return f"the settings of topic {topic} may not be read"
-    for partition in description.partitions:
-        if partition.leader is None or partition.leader.id < 0:
+    for partition in description.partitions.values():
+        if partition.leader < 0:
             return f"partition {partition.id} of topic {topic} has no leader"
         # Brokers take a min.insync.replicas above the number of replicas for that number.
         needed = min(settings["min.insync.replicas"], len(partition.replicas))
-        if len(partition.isr) < needed:
-            return f"partition {partition.id} of topic {topic} has {len(partition.isr)} of {needed} replicas in sync"
+        if len(partition.isrs) < needed:
+            return f"partition {partition.id} of topic {topic} has {len(partition.isrs)} of {needed} replicas in sync"
     return None
 
 
-def _exposure(topic: str, description: Any, settings: Mapping[str, int], *, brokers: int) -> str | None:
+def _exposure(topic: str, description: TopicMetadata, settings: Mapping[str, int], *, brokers: int) -> str | None:
     """A partition that one broker less stops: a transaction that touched it could not be ended, and its slot waits."""
     if brokers < BROKERS_MIN:
         return None
-    for partition in description.partitions:
+    for partition in description.partitions.values():
         replicas, needed = len(partition.replicas), settings.get("min.insync.replicas", 1)
         if replicas <= needed:
             return (

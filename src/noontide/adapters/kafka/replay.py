@@ -42,6 +42,7 @@ class KafkaReplay:
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """See `Replay.topic_ids`. Raises Doubt when one topic has no answer."""
+        self._existing(set(topics))  # first a request that is safe: this one aborts the process if a broker is not well
         try:
             answers = self._admin_client().describe_topics(
                 ck.TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S
