@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noontide.adapters.memory.index import MemoryIndex
-from noontide.ports.due_index import IndexClosed, IndexFailed, IndexInUse
 from noontide.adapters.rocksdb.index import ROW_BY_ROW_DELETES_MAX, RocksIndex
 from noontide.adapters.rocksdb.options import MIB, SharedMemory
-from noontide.ports.due_index import DueIndex, IndexBatch
+from noontide.ports.due_index import DueIndex, IndexBatch, IndexClosed, IndexFailed, IndexInUse
 
 FORMAT = "rows-1"
 

@@ -22,7 +22,9 @@ from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import format_basic
 
 JOB_ID_FORM = "1 to 200 characters of A-Z a-z 0-9 . _ ~ : @ - (and neither '.' nor '..')"
-RUN_ID_FORM = "<job id>:20260301T020000Z, with ~2, ~3 for a re-created id, or <job id>:m<offset>[-<domain>[-<partition>]]"
+RUN_ID_FORM = (
+    "<job id>:20260301T020000Z, with ~2, ~3 for a re-created id, or <job id>:m<offset>[-<domain>[-<partition>]]"
+)
 IDEMPOTENCY_NAMESPACE = UUID("6f1f4b0e-5d0c-5b7e-9d5a-3f1c8a4e7b21")
 """Root of the ids made from idempotency keys. Changing it would make every retried create a second job."""
 
@@ -45,7 +47,7 @@ class OccurrenceRunId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualRunId:
-    """A run id of a run that somebody triggered; `offset` is that of the request in its partition, `source` its topic."""
+    """A run id of a run that somebody triggered; `offset` is that of the request, `source` its topic."""
 
     job_id: str
     offset: int

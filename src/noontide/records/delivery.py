@@ -10,7 +10,7 @@ from hashlib import blake2b
 from noontide.core.instants import format_instant
 
 RECORD_OVERHEAD_BYTES = 1_300
-"""Bound of what headers and framing add to key and payload, for size checks: ids of 200 bytes are in them four times."""
+"""Bound of what headers and framing add to key and payload, for size checks (ids of 200 bytes stand four times)."""
 
 _FIXED = [("ce_specversion", b"1.0"), ("ce_type", b"noontide.run"), ("content-type", b"application/json")]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
@@ -47,4 +45,4 @@ def test_what_does_not_exist() -> None:
     absent = _absent("t", None)
     assert absent is not None
     assert absent.problem == "topic t does not exist"
-    assert _absent("t", cast("TopicMetadata", topic())) is None
+    assert _absent("t", topic()) is None
