@@ -38,7 +38,7 @@ class Fault(click.ClickException):
 
     def __init__(self, message: str, *, exit_code: int = REFUSED) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc] # click reads it from the instance
+        self.exit_code = exit_code  # click reads it from the instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
