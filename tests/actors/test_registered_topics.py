@@ -130,22 +130,22 @@ async def test_trips_at_the_same_time_count_once() -> None:
 
 
 async def test_a_run_too_large_for_its_topic_waits_alone(stage: MemoryStage) -> None:
-    stage.register("narrow", max_message_bytes=1_000)
-    stage.put(job("big", every("PT10S"), to="narrow", payload="x" * 900))
+    stage.register("narrow", max_message_bytes=1_700)
+    stage.put(job("big", every("PT10S"), to="narrow", payload="x" * 1_000))
     stage.put(job("small", every("PT10S"), to="narrow", payload="x"))
     await stage.advance(30_000)
     assert stage.slots[0].doubts == 0
     assert dues_s(stage, "narrow") == [10, 20, 30]
     (run,) = stage.leases().values()
     assert run.job_id == "big"
-    assert "larger than max.message.bytes = 1000" in str(run.reason)
+    assert "larger than max.message.bytes = 1700" in str(run.reason)
 
 
 async def test_runs_that_wait_behind_one_too_large_go_when_the_topic_recovers(stage: MemoryStage) -> None:
-    stage.register("narrow", max_message_bytes=1_000)
+    stage.register("narrow", max_message_bytes=1_700)
     at = stage.layout.partition_of("big")
     neighbour = next(f"j{n}" for n in range(99) if stage.layout.partition_of(f"j{n}") == at)
-    stage.put(job("big", once(START_MS), to="narrow", payload="x" * 900))
+    stage.put(job("big", once(START_MS), to="narrow", payload="x" * 1_000))
     await stage.run_until_idle()
     stage.sicken("narrow")
     stage.put(job(neighbour, once(START_MS), to="narrow"))
@@ -157,17 +157,17 @@ async def test_runs_that_wait_behind_one_too_large_go_when_the_topic_recovers(st
 
 async def test_many_too_large_runs_come_to_rest() -> None:
     async with MemoryStage(settings=SchedulerSettings(due_max=3)) as stage:
-        stage.register("narrow", max_message_bytes=1_000)
+        stage.register("narrow", max_message_bytes=1_700)
         for number in range(20):
-            stage.put(job(f"j{number}", once(START_MS), to="narrow", payload="x" * 900))
+            stage.put(job(f"j{number}", once(START_MS), to="narrow", payload="x" * 1_000))
         await stage.run_until_idle()
         assert len(stage.leases()) == 20
         assert await stage.run_until_idle() == 0
 
 
 async def test_runs_too_large_go_when_the_topic_takes_more(stage: MemoryStage) -> None:
-    stage.register("narrow", max_message_bytes=1_000)
-    stage.put(job("big", once(START_MS), to="narrow", payload="x" * 900))
+    stage.register("narrow", max_message_bytes=1_700)
+    stage.put(job("big", once(START_MS), to="narrow", payload="x" * 1_000))
     await stage.run_until_idle()
     stage.log._topics["narrow"].max_message_bytes = 10_000
     stage.inspector.inspect()

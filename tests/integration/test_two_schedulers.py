@@ -49,7 +49,8 @@ def settled(installation: Installation, topic: str, jobs: list[IntervalJob]) -> 
 
 def worst_lateness_ms(installation: Installation, topic: str, since_ms: int) -> int:
     """How late the latest record was among those that fell due since a time."""
-    return max(each.at_ms - due_ms(each) for each in installation.log(topic).look() if due_ms(each) >= since_ms)
+    since = [each for each in installation.log(topic).look() if due_ms(each) >= since_ms]
+    return max((each.at_ms - due_ms(each) for each in since), default=0)
 
 
 def test_slots_are_shared_handed_over_and_taken_over(installation: Installation, tmp_path: Path) -> None:
