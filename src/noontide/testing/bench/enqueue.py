@@ -29,7 +29,7 @@ def run_enqueue(options: EnqueueOptions) -> dict[str, object]:
         warm_up(stage)
         costs = stage.costs()
         jobs = (one_off("enqueue", number, first_ms + number * step_ms) for number in range(options.jobs))
-        enqueued = enqueue(stage, jobs, expected=options.jobs, say=say)
+        enqueued = enqueue(stage, jobs, expected=options.jobs, say=say, ahead_max=options.jobs)
         cores, used = costs.cores(), costs.scheduler.cores()
         return {
             "jobs": options.jobs,
