@@ -180,6 +180,7 @@ class Admission:
         headers = job_headers(
             etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms
         )
+        self._keep_definitions(request.job_id, known, scene)
         scene.effects.put_job(
             self._partition,
             key,
@@ -268,6 +269,14 @@ class Admission:
         removal_ms = at_ms + self._settings.completed_retention_ms
         return Cursor(JobState.COMPLETED, None, removal_ms, runs, generation, last_due_ms, at_ms)
 
+    def _keep_definitions(self, job_id: str, known: _Known, scene: Scene) -> None:
+        """Live runs go on with what they were claimed with."""
+        if known.row is None or known.row_bytes is None:
+            return
+        for run in self._live.of_job(job_id, scene.effects):
+            if not run.kept:
+                scene.effects.keep_definition(self._partition, run, known.row, known.row_bytes)
+
     # --- delete, trigger, cancel
 
     def _delete(self, job_id: str, known: _Known, item: Input, scene: Scene) -> None:
@@ -278,6 +287,7 @@ class Admission:
         for run in list(self._live.of_job(job_id, scene.effects)):
             if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
                 self._closing.cancel(run, scene, reason="the job was deleted")
+        self._keep_definitions(job_id, known, scene)
         key = job_id.encode()
         scene.effects.delete_job(self._partition, key, headers=[("origin", item.origin.text.encode())])
         until_ms = item.appended_ms + self._settings.marker_retention_ms
@@ -300,7 +310,12 @@ class Admission:
             accepted_ms=known.cursor.accepted_ms,
         )
         name = manual_run_id(request.job_id, item.origin.offset, item.source_name)
-        self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
+        row = decode_job_row(row_bytes)
+        self._firing.claim(due, name, row, scene)
+        if request.payload is not None:
+            for run in self._live.of_job(request.job_id, scene.effects):
+                if run.run_id == name:
+                    scene.effects.keep_definition(self._partition, run, row, row_bytes)
         return known.row.etag
 
     def _cancel(self, request: Cancel, row: JobRow | None, scene: Scene) -> None:

@@ -18,11 +18,23 @@ from noontide.core.run import Run
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
 from noontide.records import rows, state
+from noontide.records.job_row import JobRow
 from noontide.records.leases import encode_lease
 from noontide.records.rejected import EXCERPT_MAX_BYTES, Origin, encode_rejected
 from noontide.records.topics import Layout
+from noontide.records.worker_inbox import Answer
 
 Key = bytes
+
+
+class Hold(NamedTuple):
+    """What the lease keeper needs to know of a published run; see `records.job_row.JobRow`."""
+
+    partition: int
+    queue_ms: int
+    lease_ms: int
+    timeout_ms: int
+    once: int
 
 
 class Send(NamedTuple):
@@ -44,6 +56,7 @@ class Names:
     leases: TopicPartition
     executions: TopicPartition
     dead_letters: TopicPartition
+    results: TopicPartition
     jobs: str
     signals: str
     rejected: str
@@ -58,6 +71,7 @@ class Names:
             leases=TopicPartition(layout.name("leases"), slot),
             executions=TopicPartition(layout.name("executions"), slot),
             dead_letters=TopicPartition(layout.name("dead-letters"), slot),
+            results=TopicPartition(layout.name("results"), slot),
             jobs=layout.name("jobs"),
             signals=layout.name("signals"),
             rejected=layout.name("rejected"),
@@ -76,6 +90,9 @@ class Effects:
         self.sends: list[Send] = []
         self.live_changes: dict[str, dict[str, Run | None]] = {}
         self.used: Counter[str] = Counter()
+        self.published: Counter[str] = Counter()
+        self.holds: dict[str, Hold] = {}
+        self.answers: dict[str, tuple[int, Answer]] = {}
         self.counts: Counter[str] = Counter()
         self.wants_fresh_config = False
         self._fetched = fetched
@@ -131,27 +148,53 @@ class Effects:
 
     # --- runs
 
-    def open_run(self, partition: int, run: Run, claimed: bytes | None, document: Record | None) -> None:
-        """A run becomes live, or its live state changes (then without `claimed` and `document`).
-
-        claimed: the JobRow it runs with; document: the `state` record that keeps it.
-        """
+    def open_run(self, partition: int, run: Run) -> None:
+        """A run becomes live, or its live state changes."""
         run_id, lease = run.run_id.encode(), encode_lease(run)
         self.outputs[self.names.leases].append(Record(run_id, lease))
         self._puts[rows.live_key(partition, run_id)] = lease
-        if document is not None:
-            self.outputs[self.names.state].append(document)
-            self._puts[rows.claimed_key(partition, run_id)] = claimed
         self.run_changes.append((partition, run.run_id, run))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = run
+
+    def keep_definition(self, partition: int, run: Run, row: JobRow, row_bytes: bytes) -> None:
+        """The job moves on: keep what a live run was claimed with. Until then that is the job's own row."""
+        run_id = run.run_id.encode()
+        headers = [("etag", row.etag.encode()), ("created", b"%d" % row.created_ms)]
+        self.outputs[self.names.state].append(Record(state.RUN + run_id, row.document, headers))
+        self._puts[rows.claimed_key(partition, run_id)] = row_bytes
+        self.open_run(partition, run._replace(kept=True))
+
+    def row_of(self, partition: int, run: Run) -> bytes:
+        """The JobRow that a live run was claimed with. Raises LookupError when it is not to be had."""
+        if run.kept:
+            row = self.read(rows.claimed_key(partition, run.run_id.encode()))
+        else:
+            row = self.read(rows.job_key(partition, run.job_id.encode()))
+        if row is None:
+            raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
+        return row
+
+    def publish(self, partition: int, run: Run, hold: Hold, invitation: Record, lane: TopicPartition) -> None:
+        """A run is offered to the workers of its lane."""
+        self.outputs[lane].append(invitation)
+        self.holds[run.run_id] = hold
+        self.published[run.lane] += 1
+        self.open_run(partition, run)
+
+    def answer(self, worker: str, inbox: int) -> Answer:
+        """What is said to a worker after the commit; add to it."""
+        if worker not in self.answers:
+            self.answers[worker] = (inbox, Answer(worker=worker, slot=self.names.slot))
+        return self.answers[worker][1]
 
     def close_run(self, partition: int, run: Run) -> None:
         """A live run is over."""
         run_id = run.run_id.encode()
         self.outputs[self.names.leases].append(Record(run_id, None))
-        self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
         self._puts[rows.live_key(partition, run_id)] = None
-        self._puts[rows.claimed_key(partition, run_id)] = None
+        if (self.current(run) or run).kept:
+            self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
+            self._puts[rows.claimed_key(partition, run_id)] = None
         self.run_changes.append((partition, run.run_id, None))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = None
 

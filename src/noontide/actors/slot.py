@@ -20,9 +20,12 @@ from noontide.actors.admission import Input
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
-from noontide.actors.effects import Effects, Names, Scene, Send
+from noontide.actors.effects import Effects, Hold, Names, Scene, Send
 from noontide.actors.hand_out import send_of
+from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
+from noontide.actors.live_runs import is_free
 from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_inputs
+from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.review import Review
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
@@ -35,9 +38,10 @@ from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
-from noontide.records.job_row import JobRow, TargetKind, decode_job_row
+from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.leases import decode_lease
 from noontide.records.state import Position, decode_position, position_record_key
+from noontide.records.worker_inbox import Answer
 
 
 class ConfigSource(Protocol):
@@ -53,7 +57,7 @@ class ConfigSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPorts:
-    """What a slot works with. `send`: takes records that go out after the commit."""
+    """What a slot works with. `send` and `answer` take what goes out after the commit."""
 
     log: SlotLog
     index: DueIndex
@@ -61,6 +65,7 @@ class SlotPorts:
     config: ConfigSource
     breakers: Breakers
     send: Callable[[list[Send]], None]
+    answer: Callable[[list[tuple[int, Answer]]], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class Plan:
 
     world: World
     work: dict[int, Work]
+    keeping: KeeperWork
     fetched: Mapping[bytes, bytes | None]
     effects: Effects
     expired: list[bytes]
@@ -83,7 +89,11 @@ class Slot:
 
     def __init__(self, names: Names, ports: SlotPorts, settings: SchedulerSettings, caution: Caution) -> None:
         self.names = names
-        self.partitions = {number: Partition(number, settings) for number in names.layout.partitions_of(names.slot)}
+        self.ready = ReadyQueues()
+        numbers = names.layout.partitions_of(names.slot)
+        self.partitions = {number: Partition(number, settings, self.ready) for number in numbers}
+        homes = {number: Homes(each.live, each.closing) for number, each in self.partitions.items()}
+        self.keeper = LeaseKeeper(homes, settings)
         self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
         self.counts: Counter[str] = Counter()
         self.cycle_number = 0
@@ -113,6 +123,7 @@ class Slot:
         receipts = await self._commit(plan)
         self._apply(plan, receipts)
         self._ports.send(plan.effects.sends)
+        self._ports.answer(list(plan.effects.answers.values()))
         return True
 
     def _gather(self) -> Plan | None:
@@ -123,20 +134,33 @@ class Slot:
         work = {} if self._mailbox and self._turn % 2 else self._collected(world)
         if not work and self._mailbox:
             work = self._forwarded()
+        self._take_ready(work, world)
+        keeping = self.keeper.collect()
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
         expired = self._expired_verdicts(world.now_ms)
-        if not work and not expired:
+        if not work and not expired and not keeping:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
-        keys = sorted(wanted)
+        keys = list(wanted.union(self.keeper.wanted(keeping)))
         fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
         for number, each in work.items():
             self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
             each.set_aside = self._caution.culprits_in(each)
         effects = Effects(self.names, fetched)
-        return Plan(world=world, work=work, fetched=fetched, effects=effects, expired=expired, positions={})
+        return Plan(
+            world=world, work=work, keeping=keeping, fetched=fetched, effects=effects, expired=expired, positions={}
+        )
+
+    def _take_ready(self, work: dict[int, Work], world: World) -> None:
+        """Runs for which a lane's window has room, in the order of its queue."""
+        limit = min(self._settings.due_max, self._caution.limit - 1)
+        for lane in self.ready.lanes():
+            for number, run_id in self.ready.take(lane, min(limit, world.rooms[lane])):
+                run = self.partitions[number].live.by_id.get(run_id)
+                if run is not None and is_free(run):
+                    work.setdefault(number, Work()).released.append(run)
 
     def _collected(self, world: World) -> dict[int, Work]:
         """What the partitions have to decide, each its share."""
@@ -160,6 +184,7 @@ class Slot:
         while True:
             plan.effects = Effects(self.names, plan.fetched)
             try:
+                self.keeper.decide(plan.keeping, Scene(plan.world, plan.effects))
                 for number, work in plan.work.items():
                     self.partitions[number].decide(work, Scene(plan.world, plan.effects))
             except Poisoned as poisoned:
@@ -167,6 +192,10 @@ class Slot:
                 if id(poisoned.item) in set_aside:
                     raise
                 set_aside[id(poisoned.item)] = str(poisoned)
+                continue
+            except Unheard as unheard:
+                plan.keeping.heard.remove(unheard.heard)
+                self.counts["unheard"] += 1
                 continue
             for key in plan.expired:
                 plan.effects.drop_verdict(key)
@@ -206,6 +235,7 @@ class Slot:
             runs[partition].append((run_id, run))
         for number in runs.keys() | plan.work.keys():
             self.partitions[number].apply_runs(runs[number], plan.work.get(number), plan.world)
+        self.keeper.apply(effects.run_changes, effects, plan.keeping)
         if self._review is not None and self._review.is_over and effects.outputs:
             self._review = None
         self.positions.update(plan.positions)
@@ -225,9 +255,8 @@ class Slot:
             for key, value in _all_rows(self._ports.index, *rows.kind_range(number, b"l")):
                 run = decode_lease(key[2:], value)
                 partition.live.put(run)
-                claimed = self._ports.index.get_many([rows.claimed_key(number, key[2:])])[0]
-                if run.state is RunState.QUEUED and claimed is not None:
-                    self._resume(number, run, decode_job_row(claimed), sends)
+                if run.state in (RunState.QUEUED, RunState.RUNNING):
+                    self._resume(number, run, sends)
         self._load_position(self.first_partition, self.mailbox_name)
         self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
@@ -236,11 +265,19 @@ class Slot:
     def _may_repeat(row: JobRow) -> bool:
         return load_definition(row.document).guarantee is Guarantee.AT_LEAST_ONCE
 
-    def _resume(self, number: int, run: Run, row: JobRow, sends: list[Send]) -> None:
-        """A run that was handed out by the owner before: hand it out again, unless it must not happen twice."""
-        if row.target_kind != TargetKind.TOPIC:
+    def _resume(self, number: int, run: Run, sends: list[Send]) -> None:
+        """A run that was handed out by the owner before.
+
+        One for a topic is sent again, unless it must not happen twice; one that workers take is waited for.
+        """
+        key = rows.claimed_key(number, run.run_id.encode()) if run.kept else rows.job_key(number, run.job_id.encode())
+        found = self._ports.index.get_many([key])[0]
+        if found is None:
             return
-        if self._may_repeat(row):
+        row = decode_job_row(found)
+        if run.lane:
+            self.keeper.load(run, Hold(number, row.queue_ms, row.lease_ms, row.timeout_ms, row.once))
+        elif self._may_repeat(row):
             sends.append(send_of(number, run, row))
         else:
             unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
@@ -253,6 +290,10 @@ class Slot:
             self._mailbox.append(item)
         else:
             self.partitions[item.source.partition].inbox.append(item)
+
+    def hear(self, heard: Heard) -> None:
+        """Workers of a lane said something."""
+        self.keeper.inbox.append(heard)
 
     def deliver(self, partition: int, event: Delivered) -> None:
         """A record that was sent after a commit has been acknowledged, or not."""
@@ -290,6 +331,7 @@ class Slot:
             config=config,
             routes=self._ports.breakers.routes(config, now_ms),
             config_is_fresh=config_is_fresh,
+            rooms=self.keeper.rooms(),
         )
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
@@ -325,6 +367,12 @@ class Slot:
                 name = number if not item.forwarded else self.mailbox_name
                 at = plan.positions.setdefault(name, dict(self.positions[name]))
                 at[item.source.name] = max(at.get(item.source.name, 0), item.source.offset + 1)
+        for heard in plan.keeping.heard:
+            at = plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
+            name = f"worker-events.{heard.lane}"
+            at[name] = max(at.get(name, 0), heard.offset + 1)
+        if not plan.effects.outputs:
+            return  # heartbeats only: reading them again changes nothing, so their position can wait
         for name, inputs in plan.positions.items():
             owner = name if isinstance(name, int) else self.first_partition
             position = Position(inputs, plan.world.config.offset, self.cycle_number + 1)

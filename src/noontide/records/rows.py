@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from noontide.core.cursor import Cursor, JobState
 
-FORMAT_ID = "rows-1"
+FORMAT_ID = "rows-2"
 """Changes whenever the layout does: an index of another format is wiped and rebuilt."""
 
 MINUTE_MS = 60_000
