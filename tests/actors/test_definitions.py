@@ -181,6 +181,42 @@ async def test_times_during_a_pause_are_not_missed(stage: MemoryStage, rule: str
     assert history(stage, "a") == [(7200, "succeeded")]
 
 
+@pytest.mark.parametrize("request_kind", ["pause", "delete"])
+async def test_a_late_request_settles_what_came_before_it_and_no_more(stage: MemoryStage, request_kind: str) -> None:
+    """The scheduler was away from 00:30 to 05:30; somebody paused or deleted the job at 02:30."""
+    definition = job("a", cron("0 * * * *"), misfire="run_once")
+    stage.put(definition)
+    await stage.advance(30 * MINUTE_MS)
+    stage.clock.advance(2 * HOUR_MS)
+    stage.put({**definition, "paused": True}) if request_kind == "pause" else stage.delete("a")
+    stage.clock.advance(3 * HOUR_MS)
+    await stage.crash()
+    assert history(stage, "a") == [(3600, "coalesced"), (7200, "succeeded")]
+
+
+@pytest.mark.parametrize("request_kind", ["pause", "change", "delete"])
+async def test_occurrences_left_behind_by_a_request_are_recorded(stage: MemoryStage, request_kind: str) -> None:
+    stage.holds_sends = True
+    definition = job("a", every("PT10S"), to="elsewhere", misfire="run_all", grace="PT1S")
+    stage.put(definition)
+    await stage.advance(10_000)
+    await stage.jump(35_000)
+    match request_kind:
+        case "pause":
+            stage.put({**definition, "paused": True})
+        case "change":
+            stage.put({**definition, "schedule": {"every": "PT1H"}})
+        case _:
+            stage.delete("a")
+    await stage.run_until_idle()
+    (line,) = stage.executions("a")
+    assert (line["state"], line["count"], line["due"]) == ("skipped", 3, "2026-03-01T00:00:20.000Z")
+    assert line["until"] == "2026-03-01T00:00:40.000Z"
+    assert "before it could run" in str(line["reason"])
+    await stage.send()
+    assert history(stage, "a")[1:] == [(10, "succeeded")]
+
+
 async def test_a_pause_outlives_the_end_of_a_one_off(stage: MemoryStage) -> None:
     stage.put(job("a", once(START_MS + 10_000), paused=True))
     await stage.advance(20_000)
@@ -326,6 +362,14 @@ async def test_a_one_off_that_ran_does_not_run_again_after_an_update(
     stage.put({**job("a", once(START_MS + 10_000)), **change})
     await stage.advance(MINUTE_MS)
     assert stage.run_ids("orders") == ["a:20260301T000010Z"]
+
+
+async def test_a_one_off_is_not_brought_back_behind_what_has_run(stage: MemoryStage) -> None:
+    for at_ms in (5_000, 10_000, 5_000, 10_000):
+        stage.put(job("a", once(START_MS + at_ms)))
+        await stage.jump(10_000)
+    assert stage.run_ids("orders") == ["a:20260301T000005Z", "a:20260301T000010Z"]
+    assert _cursor(stage).state is JobState.COMPLETED
 
 
 async def test_a_one_off_that_is_moved_runs_at_its_new_time(stage: MemoryStage) -> None:

@@ -61,7 +61,7 @@ async def test_after_the_last_attempt_it_is_dead_and_its_payload_is_kept(stage: 
     (letter,) = stage.dead_letters()
     assert letter["run_id"] == "a:20260301T000000Z"
     assert (letter["reason"], letter["error"], letter["attempt"]) == ("max_attempts", "the topic is sick", 3)
-    assert letter["job"]["payload"] == {"n": 7}  # type: ignore[index,call-overload]
+    assert letter["job"]["payload"] == {"n": 7}  # type: ignore[index]
     assert stage.leases() == {}
 
 

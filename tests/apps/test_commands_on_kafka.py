@@ -142,12 +142,15 @@ def test_many_lines_are_counted(scene: Scene) -> None:
 
 def test_add_makes_a_definition(scene: Scene) -> None:
     with scene.owner() as owner:
-        said = ("--every", "90s", "--topic", "orders", "--key", "k", "--id", "add-1", "--payload", '{"a": 1.0}')
-        done = scene.run("jobs", "add", *said)
+        topic = f"for-{scene.layout.prefix}orders"
+        said = ("--every", "90s", "--topic", topic, "--key", "k", "--id", "add-1", "--payload", '{"a": 1.0}')
+        refused = scene.run("jobs", "add", *said)
+        assert (refused.exit_code, "--create-topic" in refused.stderr) == (1, True)
+        done = scene.run("jobs", "add", *said, "--create-topic")
     assert done.exit_code == 0, done.stderr
     assert orjson.loads(owner.requests[0].value or b"") == {
         "id": "add-1", "schedule": {"every": "PT1M30S"}, "payload": {"a": 1.0},
-        "target": {"topic": {"name": "orders", "key": "k"}},
+        "target": {"topic": {"name": topic, "key": "k"}},
     }  # fmt: skip
 
 
@@ -209,7 +212,7 @@ def test_delete_and_trigger_and_cancel_ask_for_verdicts(scene: Scene) -> None:
     assert "del-2: there is no job 'del-2'" in deleted.stderr
     assert deleted.stdout == "1 job deleted\n"
     trigger, cancel = owner.requests[2:]
-    assert triggered.stdout == f"triggered as del-1:m{trigger.offset}\n"
+    assert triggered.stdout == f"triggered as del-1:m{trigger.offset}-public\n"
     assert (trigger.value, dict(trigger.headers)["kind"]) == (b'{"reason":"again","payload":{"a": 1.0}}', b"trigger")
     assert cancelled.exit_code == 0
     assert orjson.loads(cancel.value or b"") == {"run_id": "del-1:20261224T180000Z", "reason": "wrong"}

@@ -188,6 +188,8 @@ class Admission:
             record=Record(key, definition.document, headers),
         )
         moved = self._cursor_after(job, previous, cursor, at_ms=item.appended_ms, config=scene.world.config)
+        if cursor is not None and moved.due_ms != cursor.due_ms:
+            self._leave(known, cursor, item, scene, reason="another definition came before it could run")
         scene.effects.put_cursor(self._partition, key, moved)
         return etag
 
@@ -231,20 +233,33 @@ class Admission:
                 break
             if cursor.due_ms is None or cursor.start_ms is None or cursor.due_ms > item.appended_ms:
                 break
-            due = Due(
-                partition=self._partition,
-                job_id=job_id,
-                due_ms=cursor.due_ms,
-                start_ms=cursor.start_ms,
-                runs=cursor.runs,
-                generation=cursor.generation,
-                accepted_ms=cursor.accepted_ms,
-            )
-            before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene)
+            due = self._due(job_id, cursor)
+            before, cursor = cursor, self._firing.fire(due, known.row_bytes, scene, until_ms=item.appended_ms)
             effects.unschedule(self._partition, key, cursor)
             if cursor.due_ms == before.due_ms:
                 break
         return cursor
+
+    def _due(self, job_id: str, cursor: Cursor) -> Due:
+        assert cursor.due_ms is not None
+        assert cursor.start_ms is not None
+        return Due(
+            partition=self._partition,
+            job_id=job_id,
+            due_ms=cursor.due_ms,
+            start_ms=cursor.start_ms,
+            runs=cursor.runs,
+            generation=cursor.generation,
+            accepted_ms=cursor.accepted_ms,
+        )
+
+    def _leave(self, known: _Known, cursor: Cursor | None, item: Input, scene: Scene, *, reason: str) -> None:
+        """Write down what was due before the request and could not be claimed, since nobody will come back to it."""
+        if cursor is None or known.row_bytes is None or cursor.state is not JobState.ACTIVE or item.key is None:
+            return
+        if cursor.due_ms is not None and cursor.start_ms is not None and cursor.due_ms <= item.appended_ms:
+            due = self._due(item.key.decode(), cursor)
+            self._firing.pass_over(due, known.row_bytes, scene, until_ms=item.appended_ms, reason=reason)
 
     def _cursor_after(
         self, job: Job, previous: Job | None, old: Cursor | None, *, at_ms: int, config: ConfigView
@@ -284,6 +299,7 @@ class Admission:
             raise InvalidDefinition.of("", f"there is no job {job_id!r}")
         cursor = self._settled(known, job_id, item, scene)
         assert cursor is not None
+        self._leave(known, cursor, item, scene, reason="the job was deleted before it could run")
         for run in list(self._live.of_job(job_id, scene.effects)):
             if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
                 self._closing.cancel(run, scene, reason="the job was deleted")
@@ -360,8 +376,8 @@ def _moves_like(old: Job, new: Job) -> bool:
 
 
 def _is_spent(job: Job, *, runs: int, last_due_ms: int | None) -> bool:
-    """Whether all that this definition asks for has been claimed or decided before."""
-    if isinstance(job.schedule, OneOff) and job.schedule.at_ms == last_due_ms:
+    """Whether all that this definition asks for has been claimed or decided before: a job never goes back."""
+    if isinstance(job.schedule, OneOff) and last_due_ms is not None and job.schedule.at_ms <= last_due_ms:
         return True
     return job.max_runs is not None and runs >= job.max_runs
 

@@ -61,8 +61,11 @@ class Firing:
         self._closing = closing
         self._settings = settings
 
-    def fire(self, due: Due, row_bytes: bytes, scene: Scene) -> Cursor:
-        """Decide one due occurrence; writes and returns the cursor that follows."""
+    def fire(self, due: Due, row_bytes: bytes, scene: Scene, *, until_ms: int | None = None) -> Cursor:
+        """Decide one due occurrence; writes and returns the cursor that follows.
+
+        until_ms: a catch-up goes no further than this (a request that came then); None = to this moment.
+        """
         row = decode_job_row(row_bytes)
         plan = plan_of(row, due.job_id, scene.world.config)
         if due.start_ms > due.due_ms + row.spread_ms:  # put off while a catch-up waited; it is as late as ever
@@ -73,7 +76,7 @@ class Firing:
             later_ms = scene.world.now_ms + self._settings.catch_up_poll_ms
             return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=None)
         else:
-            outcome = self._catch_up(due, row, plan, scene)
+            outcome = self._catch_up(due, row, plan, scene, until_ms=until_ms)
         return self._carry_out(due, outcome, plan, row, scene)
 
     def _carry_out(self, due: Due, outcome: _Outcome, plan: Plan, row: JobRow, scene: Scene) -> Cursor:
@@ -94,6 +97,21 @@ class Firing:
         if (following is None and not waits) or 0 < row.max_runs <= runs:
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)
+
+    def pass_over(self, due: Due, row_bytes: bytes, scene: Scene, *, until_ms: int, reason: str) -> None:
+        """Record what is due up to an instant as skipped; the cursor goes elsewhere."""
+        row = decode_job_row(row_bytes)
+        plan = plan_of(row, due.job_id, scene.world.config)
+
+        def following(after_ms: int) -> Occurrence | None:
+            found = plan.following(after_ms)
+            return None if found is None else Occurrence(found.due_ms, found.due_ms)
+
+        current: Occurrence | None = due.occurrence
+        while current is not None and current.due_ms <= until_ms:
+            late, current = backlog(current, following, until_ms=until_ms, limit=self._settings.missed_walk_max)
+            passed = Passed(late[0].due_ms, late[-1].due_ms, len(late), Decision.SKIPPED)
+            _record_passed(due, row, passed, scene, reason=reason)
 
     def claim(self, due: Due, name: str, row: JobRow, scene: Scene) -> int:
         """Claim an occurrence as run `name`, or record why not. Returns the number of runs claimed: 0 or 1."""
@@ -128,9 +146,10 @@ class Firing:
             return False
         return bool(self._live.of_job(due.job_id, scene.effects))
 
-    def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene) -> _Outcome:
+    def _catch_up(self, due: Due, row: JobRow, plan: Plan, scene: Scene, *, until_ms: int | None) -> _Outcome:
         rule, now_ms = row.misfire_rule, scene.world.now_ms
-        until_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
+        last_start_ms = now_ms - (row.grace_ms + 1 if rule is MisfireRule.SKIP else 0)
+        until_ms = last_start_ms if until_ms is None else min(until_ms, last_start_ms)
         limit = self._settings.missed_walk_max
         if rule is MisfireRule.RUN_ALL:
             limit = max(limit, row.run_all_max + 1)  # one more than may run, or nothing would ever be dropped
@@ -138,7 +157,8 @@ class Firing:
         verdict = judge(rule, found, run_all_max=row.run_all_max, now_ms=until_ms)
         last_ms = due.due_ms
         if verdict.passed is not None:
-            _record_passed(due, row, verdict.passed, scene)
+            reason = f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms"
+            _record_passed(due, row, verdict.passed, scene, reason=reason)
             last_ms = verdict.passed.last_ms
         return _Outcome(verdict.claim, verdict.following, last_ms)
 
@@ -187,12 +207,12 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
     scene.effects.counts[Decision.SKIPPED] += 1
 
 
-def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene) -> None:
+def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reason: str) -> None:
     name = run_id(due.job_id, passed.first_ms, due.generation)
     span = executions.Range(passed.last_ms, passed.occurrences) if passed.occurrences > 1 else None
     line = executions.decided(
         name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
-        decision=passed.decision, reason=f"misfire: {row.misfire_rule}, grace {row.grace_ms} ms", span=span,
+        decision=passed.decision, reason=reason, span=span,
     )  # fmt: skip
     scene.effects.record(name, line)
     scene.effects.counts[passed.decision] += passed.occurrences

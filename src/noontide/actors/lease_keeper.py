@@ -257,9 +257,7 @@ class LeaseKeeper:
             timed_out = held.ends_ms <= held.until_ms
             scene.effects.counts["timed_out" if timed_out else "leases_lost"] += 1
             reason = "timeout" if timed_out else "lease_lost"
-            error = (
-                f"no end within {held.hold.timeout_ms} ms" if timed_out else f"{run.worker} was silent for its lease"
-            )
+            error = f"no end within {held.hold.timeout_ms} ms" if timed_out else f"{run.worker} was silent too long"
             self._lose(run, Failure(reason, error), closing, scene, at_once=not timed_out)
             closing.schedule_after_completion(run, scene)
 
@@ -310,7 +308,8 @@ class LeaseKeeper:
             return
         if run.state is RunState.QUEUED and hold is not None:
             lane = self._lanes[run.lane]
-            self._hold(run_id, _Held(hold, run.lane, False, lane.clock.now_ms + hold.queue_ms, _NEVER_MS))
+            until_ms = lane.clock.now_ms + hold.queue_ms
+            self._hold(run_id, _Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=_NEVER_MS))
         elif run.state is RunState.RUNNING and (held is None or not held.running or hold is not None):
             known = hold or (held.hold if held is not None else None)
             assert known is not None
@@ -318,7 +317,8 @@ class LeaseKeeper:
                 self._drop(run_id, held)
             now_ms = self._lanes[run.lane].clock.now_ms
             ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
-            self._hold(run_id, _Held(known, run.lane, True, now_ms + known.lease_ms, ends_ms))
+            until_ms = now_ms + known.lease_ms
+            self._hold(run_id, _Held(known, run.lane, running=True, until_ms=until_ms, ends_ms=ends_ms))
         elif run.state is RunState.RUNNING and held is not None and run.worker is None:
             held.until_ms = _NEVER_MS  # open: the target completes it, or its time is over
         elif run.state is RunState.RUNNING and held is not None and run.cancel is not None:

@@ -1,7 +1,7 @@
 """Runs that wait for workers, per lane. The backlog stays here; only a window of it is published.
 
-Within a lane tenants take turns; within a tenant the higher priority goes first, then the earlier due time. So a flood of
-one tenant delays the others by their own share only, and priority, cancel and new limits work however long it is.
+Within a lane tenants take turns; within a tenant the higher priority goes first, then the earlier due time. So a flood
+of one tenant delays the others by their own share only, and priority, cancel and new limits work however long it is.
 """
 
 from __future__ import annotations

@@ -50,6 +50,11 @@ class ConfigView:
         return tenants == EVERYBODY or (isinstance(tenants, list) and tenant in tenants)
 
     @property
+    def lanes(self) -> frozenset[str]:
+        """Names of the configured lanes."""
+        return frozenset(key.partition("/")[2] for key in self.documents if key.startswith("lane/"))
+
+    @property
     def domains(self) -> frozenset[str]:
         """Names of the configured domains."""
         return frozenset(key.partition("/")[2] for key in self.documents if key.startswith("domain/"))
@@ -76,9 +81,9 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
             _registered(name, document)
         case "calendar":
             parse_calendar(name, document, pointer="")
+        case "domain" | "lane" if not is_parameter(name):
+            raise InvalidDefinition.of("", f"{name!r} cannot name a {kind}: 1 to 63 of a-z, 0-9, '_' and '-'")
         case "domain":
-            if not is_parameter(name):
-                raise InvalidDefinition.of("", f"{name!r} cannot name a domain: 1 to 63 of a-z, 0-9, '_' and '-'")
             tenants = document.get("tenants", EVERYBODY)
             if tenants != EVERYBODY and not _is_names(tenants):
                 raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')

@@ -1,7 +1,7 @@
 """Records of `runs.<lane>`: invitations for workers to claim a run. The share group delivers them; the lease decides.
 
-What is the same for every run of a job is prepared when the definition is accepted (`standing_part`), so that publishing
-a run only puts bytes together.
+What is the same for every run of a job is prepared when the definition is accepted (`standing_part`), so that
+publishing a run only puts bytes together.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     worker: id of this incarnation of the process; inbox: partition of `worker-inbox` to answer on.
     claims: (run id, attempt) the worker would start. beats: (run id, token) it holds: each extends its lease.
-    progress: (run id, token, fraction 0..1 or null, note). probe: set by an owner that moves time on; nothing else then.
+    progress: (run id, token, fraction 0..1 or null, note). probe: set by an owner that moves time on, alone.
     """
 
     worker: str = ""

@@ -98,10 +98,12 @@ class KafkaInspector:
         admin = AdminClient(self._connection.for_confluent("inspector"))
         while not self._stopping:
             self._wake.clear()
-            self._inspect(admin)
+            if not self._inspect(admin):  # one that has missed a change of leaders knows better after a fresh start
+                admin = AdminClient(self._connection.for_confluent("inspector"))
             self._wake.wait(self._interval_s)  # a new question wakes it
 
-    def _inspect(self, admin: AdminClient) -> None:
+    def _inspect(self, admin: AdminClient) -> bool:
+        """Look at all topics in use; False when nobody answered."""
         state = self._state
         with state.lock:
             oldest_s = time.monotonic() - FORGET_AFTER_S
@@ -109,17 +111,18 @@ class KafkaInspector:
             state.inspection += 1
             number, topics = state.inspection, sorted(state.watched)
         if not topics:
-            return
+            return True
         try:
             found = look(admin, topics)
         except (ck.KafkaException, TimeoutError) as error:
             log.warning("topics could not be inspected: %s", error)
             with state.lock:
                 state.silent += 1
-            return
+            return False
         with state.lock:
             state.silent = 0
             self._store(found, number)
+        return True
 
     def _store(self, found: Mapping[str, TopicFacts], number: int) -> None:
         for topic, facts in found.items():

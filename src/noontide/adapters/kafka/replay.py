@@ -21,7 +21,7 @@ from noontide.ports.record_log import Doubt, Incoming, TopicPartition
 log = logging.getLogger(__name__)
 
 CHUNK_MAX_RECORDS: Final = 2_000
-REQUEST_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 5.0
 # A partition that is silent for so long, twice, though its leader answers, ends in a hole left by compaction.
 HOLE_CHECK_S: Final = 2.0
 
@@ -117,19 +117,31 @@ class KafkaReplay:
         return self._admin
 
     def _latest(self, partitions: Sequence[TopicPartition], isolation: ck.IsolationLevel) -> dict[TopicPartition, int]:
+        """End offsets, asked twice: a client that has missed a change of leaders knows better after a fresh start."""
         if not partitions:
             return {}
+        try:
+            return self._ask_ends(partitions, isolation)
+        except Doubt:
+            self._admin = None
+            return self._ask_ends(partitions, isolation)
+
+    def _ask_ends(
+        self, partitions: Sequence[TopicPartition], isolation: ck.IsolationLevel
+    ) -> dict[TopicPartition, int]:
         wanted = {ck.TopicPartition(*partition): _LATEST for partition in partitions}
         try:
-            answers = self._admin_client().list_offsets(
-                wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
-            )
-            return {
-                TopicPartition(asked.topic, asked.partition): future.result(REQUEST_TIMEOUT_S + 1).offset
+            admin = self._admin_client()
+            answers = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
+            ends = {
+                TopicPartition(asked.topic, asked.partition): int(future.result(REQUEST_TIMEOUT_S + 1).offset)
                 for asked, future in answers.items()
             }
         except (ck.KafkaException, TimeoutError) as error:
             raise Doubt(f"the ends of partitions are unknown: {error}") from error
+        if any(offset < 0 for offset in ends.values()):  # how this client reports that no broker answered in time
+            raise Doubt("the ends of partitions are unknown: no answer")
+        return ends
 
 
 class _Reading:

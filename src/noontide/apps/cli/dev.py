@@ -68,7 +68,7 @@ def _greeting(bootstrap: str, data: Path, created: int) -> str:
     return f"""
 Kafka is at {bootstrap}; its data in {data} ({f"{created} topics created" if created else "topics as they were"}).
 In another terminal:
-    noontide jobs add --every 5s --topic hello{address}
+    noontide jobs add --every 5s --topic hello --create-topic{address}
     noontide runs watch{address}
 Ctrl-C stops everything.
 """

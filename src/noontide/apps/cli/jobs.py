@@ -26,6 +26,9 @@ _timeout_option = click.option(
 )  # fmt: skip
 _wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it is accepted.")
 
+NEW_TOPIC_PARTITIONS = 4
+"""Partitions of a topic that `jobs add --create-topic` makes."""
+
 
 @click.group()
 def jobs() -> None:
@@ -60,6 +63,7 @@ def put_command(files: tuple[str, ...], cluster: Cluster, **options: Any) -> Non
 @click.option("--at", help="One instant: RFC 3339, or local in the zone.")
 @click.option("--in", "delay", help="Once, so long from now.")
 @click.option("--topic", help="Topic that gets a record at each of these times.")
+@click.option("--create-topic", is_flag=True, help="Create the topic if it does not exist.")
 @click.option("--target", help="Another target: https://..., kafka://topic or handler:name.")
 @click.option("--id", "job_id", help="Job id; made when absent.")
 @click.option("--tenant", help="Whose job.")
@@ -76,8 +80,24 @@ def add(cluster: Cluster, **given: Any) -> None:
     from noontide.apps.cli.definitions import Source
     from noontide.apps.cli.put import put
 
-    options = _put_options(given)
-    put([Source(text=_document(given), place="the job")], cluster=cluster, options=options)
+    options, create = _put_options(given), given.pop("create_topic")
+    document = _document(given)
+    if given["topic"] is not None:
+        _need_topic(cluster, given["topic"], create=create)
+    put([Source(text=document, place="the job")], cluster=cluster, options=options)
+
+
+def _need_topic(cluster: Cluster, topic: str, *, create: bool) -> None:
+    """A topic that does not exist would make every run wait, so it is asked for first."""
+    from noontide.adapters.kafka.foreign_topics import create_topics, partition_counts
+
+    connection = cluster.connection()
+    if topic in partition_counts(connection, [topic]):
+        return
+    if not create:
+        raise Fault(f"topic {topic} does not exist; --create-topic creates it")
+    create_topics(connection, {topic: NEW_TOPIC_PARTITIONS}, config={})
+    click.echo(f"created topic {topic}", err=True)
 
 
 @jobs.command()
