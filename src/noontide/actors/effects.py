@@ -165,12 +165,13 @@ class Effects:
         self.open_run(partition, run._replace(kept=True))
 
     def row_of(self, partition: int, run: Run) -> bytes:
-        """The JobRow that a live run was claimed with. Raises LookupError when it is not to be had."""
-        if run.kept:
-            row = self.read(rows.claimed_key(partition, run.run_id.encode()))
+        """The JobRow that a run was claimed with, also when this cycle has closed it. Raises LookupError without one."""
+        if (self.current(run) or run).kept:
+            key = rows.claimed_key(partition, run.run_id.encode())
         else:
-            row = self.read(rows.job_key(partition, run.job_id.encode()))
-        if row is None:
+            key = rows.job_key(partition, run.job_id.encode())
+        row = self._puts.get(key) or self._fetched.get(key)
+        if not row:
             raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
         return row
 

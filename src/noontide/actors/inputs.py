@@ -8,6 +8,7 @@ from typing import NamedTuple
 from noontide.actors.admission import Input
 from noontide.actors.lease_keeper import Heard
 from noontide.ports.record_log import Incoming, Replay, TopicPartition
+from noontide.records.config import ConfigView
 from noontide.records.rejected import Origin
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
 from noontide.records.worker_events import decode_frame

@@ -33,8 +33,9 @@ def encode_lease(run: Run) -> bytes:
         "target": run.target,
         "attempt": run.attempt,
         "token": run.token,
-        "etag": run.etag,
     }
+    if run.etag:
+        fields["etag"] = run.etag
     if run.lane:
         fields["lane"] = run.lane
         fields["priority"] = run.priority

@@ -20,6 +20,7 @@ from noontide.adapters.memory.slot_log import MemorySlotLog
 from noontide.adapters.memory.targets import MemoryCourier
 from noontide.ports.record_log import Doubt, Incoming, TopicPartition
 from noontide.records import rows
+from noontide.records.worker_inbox import Answer
 from noontide.testing.virtual_clock import VirtualClock
 
 
@@ -44,6 +45,7 @@ class MemorySlot:
         self.names = names
         self.index = MemoryIndex()
         self.under_way: list[Send] = []
+        self.answers: list[tuple[int, Answer]] = []
         self.restored: Restored | None = None
         self.doubts = 0
         self._around = surroundings
@@ -68,6 +70,7 @@ class MemorySlot:
         around = self._around
         self._feed.detach(self._attached)
         self.under_way.clear()
+        self.answers.clear()
         await self._log.open()
         config = await around.config.refresh()
         restorer = Restorer(self.names, index=self.index, replay=MemoryReplay(around.log), settings=around.settings)
@@ -75,7 +78,7 @@ class MemorySlot:
         self.slot = self._empty_slot()
         self.slot.load()
         found = self._inputs.read(
-            MemoryReplay(around.log), self.slot.positions, config.domains, records_max=around.settings.inbox_high
+            MemoryReplay(around.log), self.slot.positions, config, records_max=around.settings.inbox_high
         )
         self._receive(found.records)
         self._first_requests = self.slot.backlog
@@ -124,11 +127,17 @@ class MemorySlot:
             config=around.config,
             breakers=around.breakers,
             send=self.under_way.extend,
+            answer=self.answers.extend,
         )
         return Slot(self.names, ports, around.settings, self._caution)
 
     def _receive(self, records: list[Incoming]) -> None:
         for record in records:
+            if self._inputs.is_event(record):
+                heard = self._inputs.heard(record)
+                if heard is not None:
+                    self.slot.hear(heard)
+                continue
             request = self._inputs.request(record)
             if request is not None:
                 self.slot.receive(request)
