@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import orjson
+
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
@@ -33,12 +35,17 @@ from noontide.records import rows
 from noontide.records.config import ConfigView
 from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
 from noontide.records.jobs import job_headers
+from noontide.records.leases import decode_lease
 from noontide.records.rejected import Origin
-from noontide.records.requests import Cancel, Define, Delete, Request, Trigger, decode_request
+from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
 from noontide.records.state import decode_cursor
 
 SETTLED_MAX = 100
 """Occurrences of one job that are claimed ahead of a request; older ones are left to the misfire rule."""
+
+
+RUN_ID_MAX_CHARS = 300
+"""Longer names are no run ids."""
 
 
 class Input(NamedTuple):
@@ -75,6 +82,16 @@ class Input(NamedTuple):
         return any(name == "verdict" for name, _ in self.headers)
 
 
+def named_run(value: bytes | None) -> str | None:
+    """The run id that the value of a command names, if it can be read at all."""
+    try:
+        found = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None
+    run_id = found.get("run_id") if isinstance(found, dict) else None
+    return run_id if isinstance(run_id, str) and len(run_id) <= RUN_ID_MAX_CHARS else None
+
+
 class _Known(NamedTuple):
     """What is in force for the id. A row always comes with a cursor; a cursor without row is a marker."""
 
@@ -107,14 +124,19 @@ class Admission:
             return
         scene.effects.counts["accepted"] += 1
         if item.wants_verdict:
-            scene.effects.put_verdict(item.origin, etag=etag, problems=(), at_ms=item.appended_ms)
+            self._put_verdict(item, etag, (), scene)
 
     def refuse(self, item: Input, problems: tuple[Problem, ...], scene: Scene) -> None:
         """Write down why a request is not accepted; the last accepted definition stays in force."""
         at_ms = item.appended_ms
         scene.effects.reject(item.origin, key=item.key, value=item.value, problems=problems, at_ms=at_ms)
         if item.wants_verdict:
-            scene.effects.put_verdict(item.origin, etag=None, problems=problems, at_ms=at_ms)
+            self._put_verdict(item, None, problems, scene)
+
+    def _put_verdict(self, item: Input, etag: str | None, problems: tuple[Problem, ...], scene: Scene) -> None:
+        at_ms = item.appended_ms
+        forget_ms = at_ms + self._settings.verdict_retention_ms
+        scene.effects.put_verdict(item.origin, etag=etag, problems=problems, at_ms=at_ms, forget_ms=forget_ms)
 
     def _forward(self, item: Input, scene: Scene) -> bool:
         layout, names = scene.world.layout, scene.effects.names
@@ -153,6 +175,8 @@ class Admission:
                 return self._trigger(request, known, item, scene)
             case Cancel():
                 self._cancel(request, known.row, scene)
+            case Redrive():
+                self._redrive(request, scene)
             case _:
                 raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
         return None
@@ -345,6 +369,30 @@ class Admission:
             raise InvalidDefinition.of(
                 "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"
             )
+
+    def _redrive(self, request: Redrive, scene: Scene) -> None:
+        """A dead run starts anew, with its id and a greater token; one that waits for a retry does not wait longer."""
+        if request.run_id is None:
+            raise InvalidDefinition.of("/run_id", "name the run; `noontide runs redrive` finds them by job or time")
+        for run in self._live.of_job(request.job_id, scene.effects):
+            if run.run_id == request.run_id and run.state is RunState.RETRY_WAIT:
+                scene.effects.open_run(self._partition, run._replace(not_before_ms=0, reason="retried by request"))
+                return
+        run_id = request.run_id.encode()
+        dead = scene.effects.find(rows.dead_key(self._partition, run_id))
+        if dead is None:
+            raise InvalidDefinition.of("/run_id", f"{request.run_id!r} is neither dead nor waiting for a retry")
+        run = decode_lease(run_id, dead)
+        again = run._replace(
+            state=RunState.PENDING,
+            attempt=0,
+            not_before_ms=0,
+            reason="redriven",
+            worker=None,
+            granted_ms=0,
+            cancel=None,
+        )
+        scene.effects.revive(self._partition, again)
 
 
 def _ask_for_fresh_config(scene: Scene) -> None:

@@ -8,6 +8,7 @@ import orjson
 
 from noontide.actors.effects import Scene
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timelines import plan_of
 from noontide.core.cursor import JobState
 from noontide.core.definition import load_definition
@@ -55,14 +56,22 @@ NOTHING = Answered()
 class Closing:
     """Closes the runs of one partition, and their attempts."""
 
-    def __init__(self, partition: int, live: LiveRuns) -> None:
+    def __init__(self, partition: int, live: LiveRuns, settings: SchedulerSettings) -> None:
+        self._settings = settings
         self._partition = partition
         self._live = live
 
     def close(
-        self, run: Run, scene: Scene, *, state: RunState, reason: str | None = None, answered: Answered = NOTHING
+        self,
+        run: Run,
+        scene: Scene,
+        *,
+        state: RunState,
+        reason: str | None = None,
+        answered: Answered = NOTHING,
+        keep: bool = False,
     ) -> None:
-        """Close a live run in a final state, and let go of those that waited for it."""
+        """Close a live run in a final state, and let go of those that waited for it. keep: its definition stays."""
         world, effects = scene
         run = effects.current(run) or run
         times = executions.Times(run.due_ms, run.start_ms, run.claimed_ms, world.now_ms)
@@ -75,7 +84,7 @@ class Closing:
         effects.record(run.run_id, line)
         if run.lane:
             self._publish_result(run, scene, state=state, answered=answered, reason=reason)
-        effects.close_run(self._partition, run)
+        effects.close_run(self._partition, run, keep=keep)
         effects.counts[state] += 1
         self._release(run, scene)
 
@@ -122,13 +131,18 @@ class Closing:
         once = job.guarantee is Guarantee.AT_MOST_ONCE
         if once or failure.permanent or not may_retry(job.retry, attempt=run.attempt):
             reason = "outcome unknown" if once else failure.reason
-            scene.effects.open_run(self._partition, run)
-            _bury(run, row, scene, reason=reason, error=failure.error)
-            reason = f"{reason}: {failure.error}"
-            self.close(run, scene, state=advance(run.state, RunEvent.GIVE_UP), reason=reason, answered=answered)
+            self._give_up(run, row, Failure(reason, failure.error), scene)
             return
         wait_ms = max(failure.wait_ms, backoff_ms(job.retry, run_id=run.run_id, attempt=run.attempt))
         self._retry(run, scene, at_ms=scene.world.now_ms + wait_ms, reason=failure.error)
+
+    def _give_up(self, run: Run, row: JobRow, failure: Failure, scene: Scene) -> None:
+        effects, forget_ms = scene.effects, scene.world.now_ms + self._settings.dead_retention_ms
+        effects.keep_definition(self._partition, run, row, effects.row_of(self._partition, run))
+        _dead_letter(run, row, scene, reason=failure.reason, error=failure.error)
+        state, reason = advance(run.state, RunEvent.GIVE_UP), f"{failure.reason}: {failure.error}"
+        self.close(run, scene, state=state, reason=reason, answered=Answered(error=failure.error), keep=True)
+        effects.bury(self._partition, run, forget_ms=forget_ms)
 
     def _retry(self, run: Run, scene: Scene, *, at_ms: int, reason: str) -> None:
         state = advance(run.state, RunEvent.FAIL)
@@ -197,7 +211,7 @@ def _longer(run: Run, failure: Failure, at_ms: int) -> str:
     return orjson.dumps([*earlier, attempt]).decode()[1:-1]
 
 
-def _bury(run: Run, row: JobRow, scene: Scene, *, reason: str, error: str) -> None:
+def _dead_letter(run: Run, row: JobRow, scene: Scene, *, reason: str, error: str) -> None:
     """Keep what a dead run would have done, so that it can be redriven."""
     letter = {
         "run_id": run.run_id,

@@ -104,6 +104,10 @@ class Effects:
             return self._puts[key]
         return self._fetched[key]
 
+    def find(self, key: Key) -> bytes | None:
+        """As `read`, for a row that may not have been asked for."""
+        return self._puts[key] if key in self._puts else self._fetched.get(key)
+
     def fetched(self, key: Key) -> bytes | None:
         """A row as it was before this cycle."""
         return self._fetched[key]
@@ -165,7 +169,7 @@ class Effects:
         self.open_run(partition, run._replace(kept=True))
 
     def row_of(self, partition: int, run: Run) -> bytes:
-        """The JobRow that a run was claimed with, also when this cycle has closed it. Raises LookupError without one."""
+        """The JobRow that a run was claimed with, also one closed by this cycle. Raises LookupError without one."""
         if (self.current(run) or run).kept:
             key = rows.claimed_key(partition, run.run_id.encode())
         else:
@@ -188,12 +192,12 @@ class Effects:
             self.answers[worker] = (inbox, Answer(worker=worker, slot=self.names.slot))
         return self.answers[worker][1]
 
-    def close_run(self, partition: int, run: Run) -> None:
-        """A live run is over."""
+    def close_run(self, partition: int, run: Run, *, keep: bool = False) -> None:
+        """A live run is over. keep: what it was claimed with stays."""
         run_id = run.run_id.encode()
         self.outputs[self.names.leases].append(Record(run_id, None))
         self._puts[rows.live_key(partition, run_id)] = None
-        if (self.current(run) or run).kept:
+        if (self.current(run) or run).kept and not keep:
             self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
             self._puts[rows.claimed_key(partition, run_id)] = None
         self.run_changes.append((partition, run.run_id, None))
@@ -222,20 +226,53 @@ class Effects:
         )
         self.counts["rejected"] += 1
 
-    def put_verdict(self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int) -> None:
-        """Keep the answer to a request whose sender asked for one."""
+    def put_verdict(
+        self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int, forget_ms: int
+    ) -> None:
+        """Keep the answer to a request whose sender asked for one, for a while."""
         key = state.verdict_record_key(origin.text)
         listed = [{"pointer": problem.pointer, "message": problem.message} for problem in problems]
         self.outputs[self.names.state].append(
             Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms))
         )
-        first = self.names.layout.partitions_of(self.names.slot)[0]
-        self._puts[rows.verdict_key(first, at_ms, key)] = b""
+        self._forget_at(forget_ms, key)
 
-    def drop_verdict(self, row_key: Key) -> None:
-        """Forget an answer."""
-        self.outputs[self.names.state].append(Record(rows.verdict_record_key(row_key), None))
+    def _forget_at(self, at_ms: int, record_key: Key) -> None:
+        first = self.names.layout.partitions_of(self.names.slot)[0]
+        self._puts[rows.forget_key(first, at_ms, record_key)] = b""
+
+    def forget(self, row_key: Key) -> None:
+        """The time of a verdict or a dead run is over."""
+        key = rows.forgotten_record_key(row_key)
         self._puts[row_key] = None
+        if key.startswith(state.DEAD):
+            self._drop_dead(key[len(state.DEAD) :])
+        else:
+            self.outputs[self.names.state].append(Record(key, None))
+
+    def bury(self, partition: int, run: Run, *, forget_ms: int) -> None:
+        """A run is dead: what it would have done is kept for a while, so that it can be redriven."""
+        run_id, lease = run.run_id.encode(), encode_lease(run._replace(kept=True))
+        self.outputs[self.names.state].append(Record(state.DEAD + run_id, lease))
+        self._puts[rows.dead_key(partition, run_id)] = lease
+        self._forget_at(forget_ms, state.DEAD + run_id)
+
+    def revive(self, partition: int, run: Run) -> None:
+        """A dead run is live again, with the definition that was kept for it."""
+        run_id = run.run_id.encode()
+        self.outputs[self.names.state].append(Record(state.DEAD + run_id, None))
+        self._puts[rows.dead_key(partition, run_id)] = None
+        self.open_run(partition, run)
+
+    def _drop_dead(self, run_id: Key) -> None:
+        """A dead run that nobody redrove; one that was redriven has lost its record already, and keeps the rest."""
+        partition = self.names.layout.partition_of(run_id.rpartition(b":")[0])
+        if self._fetched.get(rows.dead_key(partition, run_id)) is None:
+            return
+        for kind in (state.DEAD, state.RUN):
+            self.outputs[self.names.state].append(Record(kind + run_id, None))
+        self._puts[rows.dead_key(partition, run_id)] = None
+        self._puts[rows.claimed_key(partition, run_id)] = None
 
     def put_tzdata(self, version: str) -> None:
         """The slot's cursors follow this release of the time zone database."""

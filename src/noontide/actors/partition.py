@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from noontide.actors.admission import Admission, Input
+from noontide.actors.admission import Admission, Input, named_run
 from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
@@ -104,7 +104,7 @@ class Partition:
         self.window = DueWindow(number, preload_max=settings.preload_max, late_heap_max=settings.late_heap_max)
         self._stuck: dict[str, Route | None] = {}
         self._in_vain: Counter[str] = Counter()
-        self.closing = Closing(number, self.live)
+        self.closing = Closing(number, self.live, settings)
         self._firing = Firing(self.live, self.closing, settings)
         self._admission = Admission(number, self.live, self._firing, self.closing, settings)
         self._settings = settings
@@ -162,6 +162,7 @@ class Partition:
             if item.key is not None:
                 yield rows.job_key(number, item.key)
                 yield rows.cursor_key(number, item.key)
+                yield from self._wanted_dead(item)
         for run_id in (*(event.run_id for event in work.deliveries), *(run.run_id for run in work.released)):
             job_id = run_id.rpartition(":")[0].encode()
             yield rows.claimed_key(number, run_id.encode())
@@ -171,6 +172,13 @@ class Partition:
         for job_id in work.reviews:
             yield rows.job_key(number, job_id)
             yield rows.cursor_key(number, job_id)
+
+    def _wanted_dead(self, item: Input) -> Iterable[bytes]:
+        """The row of the dead run that a request names, if it does."""
+        if ("kind", b"redrive") in item.headers:
+            run_id = named_run(item.value)
+            if run_id is not None:
+                yield rows.dead_key(self.number, run_id.encode())
 
     def trim(self, work: Work, fetched: Mapping[bytes, bytes | None], bytes_max: int) -> None:
         """Give back due rows whose jobs are more than `bytes_max` together (at least one stays)."""

@@ -55,8 +55,10 @@ class SchedulerSettings:
     """How long a deleted id is remembered, longer than `requests` are kept, so that stale copies are recognised."""
     verdict_retention_ms: int = DAY_MS
     """How long verdicts are kept in `state`."""
-    verdicts_swept_max: int = 500
-    """Verdicts forgotten per cycle."""
+    dead_retention_ms: int = 30 * DAY_MS
+    """How long a dead run can be redriven."""
+    forgotten_max: int = 500
+    """Verdicts and dead runs forgotten per cycle."""
     sends_in_flight_max: int = 256
     """Records under way to topics that are not registered, per slot."""
     send_timeout_ms: int = 10_000

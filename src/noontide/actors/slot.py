@@ -40,7 +40,7 @@ from noontide.records import rows
 from noontide.records.config import ConfigView
 from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.leases import decode_lease
-from noontide.records.state import Position, decode_position, position_record_key
+from noontide.records.state import DEAD, Position, decode_position, position_record_key
 from noontide.records.worker_inbox import Answer
 
 
@@ -72,7 +72,7 @@ class SlotPorts:
 class Plan:
     """One cycle between gather and apply.
 
-    expired: verdicts to forget; positions: the inputs consumed with it, by partition or mailbox.
+    expired: what is to be forgotten; positions: the inputs consumed with it, by partition or mailbox.
     """
 
     world: World
@@ -139,11 +139,11 @@ class Slot:
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
-        expired = self._expired_verdicts(world.now_ms)
+        expired = self._expired(world.now_ms)
         if not work and not expired and not keeping:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
-        keys = list(wanted.union(self.keeper.wanted(keeping)))
+        keys = list(wanted.union(self.keeper.wanted(keeping), self._wanted_dead(expired)))
         fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
         for number, each in work.items():
             self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
@@ -198,7 +198,7 @@ class Slot:
                 self.counts["unheard"] += 1
                 continue
             for key in plan.expired:
-                plan.effects.drop_verdict(key)
+                plan.effects.forget(key)
             if self._review is not None and self._review.is_over and plan.effects.outputs:
                 plan.effects.put_tzdata(tzdata_version())
             self._position(plan)
@@ -346,14 +346,20 @@ class Slot:
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
         return Budget(max(1, inputs // share), size // share, due and max(1, due // share))
 
-    def _expired_verdicts(self, now_ms: int) -> list[bytes]:
-        """Once a minute, some of the verdicts that nobody will ask for any more."""
+    def _expired(self, now_ms: int) -> list[bytes]:
+        """Once a minute, some of the verdicts and dead runs that nobody will ask for any more."""
         if now_ms < self._sweep_ms:
             return []
         self._sweep_ms = now_ms + MINUTE_MS
         start, _ = rows.kind_range(self.first_partition, b"v")
-        stop = rows.verdict_key(self.first_partition, max(0, now_ms - self._settings.verdict_retention_ms), b"")
-        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.verdicts_swept_max)]
+        stop = rows.forget_key(self.first_partition, max(0, now_ms), b"")
+        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.forgotten_max)]
+
+    def _wanted_dead(self, expired: list[bytes]) -> Iterator[bytes]:
+        for key in map(rows.forgotten_record_key, expired):
+            if key.startswith(DEAD):
+                run_id = key[len(DEAD) :]
+                yield rows.dead_key(self.names.layout.partition_of(run_id.rpartition(b":")[0]), run_id)
 
     @property
     def may_fire(self) -> bool:
