@@ -29,6 +29,7 @@ class Wire:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    method: str = ""
 
     async def request(self) -> Received | None:
         """The next request, None at the end of the connection."""
@@ -40,8 +41,8 @@ class Wire:
         pairs = [line.split(": ", 1) for line in lines]
         headers = {name.lower(): value for name, value in pairs}
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        method, path, _ = first.split(" ")
-        return Received(method=method, path=path, headers=headers, names=[name for name, _ in pairs], body=body)
+        self.method, path, _ = first.split(" ")
+        return Received(method=self.method, path=path, headers=headers, names=[name for name, _ in pairs], body=body)
 
     async def say(self, data: bytes) -> None:
         self.writer.write(data)
@@ -49,7 +50,7 @@ class Wire:
 
     async def answer(self, status: str = "200 OK", *, body: bytes = b"", headers: str = "") -> None:
         head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n{headers}\r\n".encode("latin-1")
-        await self.say(head + body)
+        await self.say(head if self.method == "HEAD" else head + body)
 
     def reset(self) -> None:
         """Close without a word; with unread data the peer sees a reset."""

@@ -154,7 +154,7 @@ class Connections:
     async def _give_back(self, kept: _Kept, host: _Host, *, reusable: bool) -> None:
         """A stream that was left early may leave its connection out of step: no new requests on it."""
         kept.users -= 1
-        kept.retired = kept.retired or not reusable
+        kept.retired = kept.retired or not reusable or _left_over(kept.connection)
         if kept.shared and not kept.retired:
             return
         if kept in host.shared:
@@ -185,6 +185,15 @@ class Connections:
         self._idle -= len(expired)
         for kept in (*expired, *surplus):
             await kept.connection.aclose()
+
+
+def _left_over(connection: httpcore.AsyncHTTPConnection) -> bool:
+    """Bytes came after the end of the response: as the answer to the next request they would be somebody else's.
+
+    httpcore keeps them, and offers no other way to see them.
+    """
+    inner = connection._connection  # noqa: SLF001
+    return isinstance(inner, httpcore.AsyncHTTP11Connection) and bool(inner._h11_state.trailing_data[0])  # noqa: SLF001
 
 
 def tls_context(settings: HttpSettings) -> ssl.SSLContext:
