@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.actors.lines import dues_s, history, reasons
 
-from noontide.actors.admission import Input
 from noontide.actors.caution import EASE_AFTER, Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.partition import Work
+from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.cursor import JobState
 from noontide.ports.due_index import IndexBatch

@@ -13,83 +13,30 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import orjson
-
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.next_cursor import Terms, cursor_after
+from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.timelines import timeline_of
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.ids import manual_run_id
 from noontide.core.job import Job
-from noontide.core.occurrence import Occurrence, spread_offset
 from noontide.core.run import RunState
-from noontide.core.schedule import OneOff
 from noontide.core.targets import TopicTarget
-from noontide.ports.record_log import Headers, Record, TopicPartition
+from noontide.ports.record_log import Record, TopicPartition
 from noontide.records import rows
-from noontide.records.config import ConfigView
 from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
 from noontide.records.jobs import job_headers
 from noontide.records.leases import decode_lease
-from noontide.records.rejected import Origin
 from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
 from noontide.records.state import decode_cursor
 
 SETTLED_MAX = 100
 """Occurrences of one job that are claimed ahead of a request; older ones are left to the misfire rule."""
-
-
-RUN_ID_MAX_CHARS = 300
-"""Longer names are no run ids."""
-
-
-class Input(NamedTuple):
-    """A request.
-
-    origin: where it was first written, at `appended_ms`; source: where it was read.
-    forwarded: it came by `signals` from the partition it was found in.
-    """
-
-    source: Origin
-    origin: Origin
-    appended_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    forwarded: bool = False
-
-    @property
-    def source_name(self) -> str:
-        """What tells its offset from the same one elsewhere; see `core.ids`."""
-        domain = self.origin.topic.removeprefix("requests.")
-        if self.forwarded:
-            return f"{domain}-{self.origin.partition}"
-        return "" if domain == "api" else domain
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the value."""
-        return 0 if self.value is None else len(self.value)
-
-    @property
-    def wants_verdict(self) -> bool:
-        """Whether the sender asked for the answer to be kept."""
-        return any(name == "verdict" for name, _ in self.headers)
-
-
-def named_run(value: bytes | None) -> str | None:
-    """The run id that the value of a command names, if it can be read at all."""
-    try:
-        found = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None
-    run_id = found.get("run_id") if isinstance(found, dict) else None
-    return run_id if isinstance(run_id, str) and len(run_id) <= RUN_ID_MAX_CHARS else None
 
 
 class _Known(NamedTuple):
@@ -211,7 +158,8 @@ class Admission:
             row=encode_job_row(job, definition.document, etag=etag, created_ms=created_ms),
             record=Record(key, definition.document, headers),
         )
-        moved = self._cursor_after(job, previous, cursor, at_ms=item.appended_ms, config=scene.world.config)
+        terms = Terms(scene.world.config, self._settings.completed_retention_ms)
+        moved = cursor_after(job, previous, cursor, at_ms=item.appended_ms, terms=terms)
         if cursor is not None and moved.due_ms != cursor.due_ms:
             self._leave(known, cursor, item, scene, reason="another definition came before it could run")
         scene.effects.put_cursor(self._partition, key, moved)
@@ -284,29 +232,6 @@ class Admission:
         if cursor.due_ms is not None and cursor.start_ms is not None and cursor.due_ms <= item.appended_ms:
             due = self._due(item.key.decode(), cursor)
             self._firing.pass_over(due, known.row_bytes, scene, until_ms=item.appended_ms, reason=reason)
-
-    def _cursor_after(
-        self, job: Job, previous: Job | None, old: Cursor | None, *, at_ms: int, config: ConfigView
-    ) -> Cursor:
-        runs, generation, last_due_ms = 0, 1, None
-        if old is not None and old.state is JobState.DELETED:
-            generation = old.generation + 1
-        elif old is not None:
-            runs, generation, last_due_ms = old.runs, old.generation, old.last_due_ms
-        if job.paused:
-            return Cursor(JobState.PAUSED, None, None, runs, generation, last_due_ms, at_ms, job.note or None)
-        same = old is not None and previous is not None and _moves_like(previous, job)
-        if same and old is not None and old.state in (JobState.ACTIVE, JobState.COMPLETED):
-            return old._replace(accepted_ms=at_ms, reason=None)
-        is_new = not same or (old is not None and old.state is JobState.QUARANTINED)
-        is_spent = _is_spent(job, runs=runs, last_due_ms=last_due_ms)
-        first = None if is_spent else _first(job, at_ms, config, may_be_past=is_new)
-        if first is not None:
-            return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
-        if job.schedule is None:
-            return Cursor(JobState.ACTIVE, None, None, runs, generation, last_due_ms, at_ms)
-        removal_ms = at_ms + self._settings.completed_retention_ms
-        return Cursor(JobState.COMPLETED, None, removal_ms, runs, generation, last_due_ms, at_ms)
 
     def _keep_definitions(self, job_id: str, known: _Known, scene: Scene) -> None:
         """Live runs go on with what they were claimed with."""
@@ -411,30 +336,3 @@ def _check_etag(if_match: str | None, row: JobRow | None) -> None:
     current = None if row is None else row.etag
     if if_match.strip('"') != current:
         raise InvalidDefinition.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")
-
-
-def _moves_like(old: Job, new: Job) -> bool:
-    """Whether both definitions give the same occurrences."""
-
-    def movement(job: Job) -> tuple[object, ...]:
-        key = None if job.schedule is None else job.schedule.key
-        return key, job.timing, job.starts_at_ms, job.ends_at_ms, job.max_runs, job.calendar
-
-    return movement(old) == movement(new)
-
-
-def _is_spent(job: Job, *, runs: int, last_due_ms: int | None) -> bool:
-    """Whether all that this definition asks for has been claimed or decided before: a job never goes back."""
-    if isinstance(job.schedule, OneOff) and last_due_ms is not None and job.schedule.at_ms <= last_due_ms:
-        return True
-    return job.max_runs is not None and runs >= job.max_runs
-
-
-def _first(job: Job, after_ms: int, config: ConfigView, *, may_be_past: bool) -> Occurrence | None:
-    """The first occurrence of a definition accepted at `after_ms`. A new one-off in the past is due at once."""
-    if job.schedule is None:
-        return None
-    if isinstance(job.schedule, OneOff) and may_be_past:
-        spread_ms = spread_offset(job.id, timing=job.timing, period_ms=None)
-        return Occurrence(job.schedule.at_ms, job.schedule.at_ms + spread_ms)
-    return timeline_of(job, config).next_after(after_ms)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from noontide.actors.admission import Input
 from noontide.actors.lease_keeper import Heard
+from noontide.actors.request_input import Input
 from noontide.ports.record_log import Incoming, Replay, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rejected import Origin

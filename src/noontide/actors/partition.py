@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from noontide.actors.admission import Admission, Input, named_run
+from noontide.actors.admission import Admission
 from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.live_runs import LiveRuns, is_free
 from noontide.actors.ready_queue import ReadyQueues
+from noontide.actors.request_input import Input, named_run
 from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow

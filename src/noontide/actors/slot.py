@@ -16,31 +16,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from noontide.actors.admission import Input
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
-from noontide.actors.effects import Effects, Hold, Names, Scene, Send
-from noontide.actors.hand_out import send_of
+from noontide.actors.effects import Effects, Names, Scene, Send
 from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
+from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_inputs
 from noontide.actors.ready_queue import ReadyQueues
+from noontide.actors.request_input import Input
 from noontide.actors.review import Review
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
-from noontide.core.definition import load_definition
-from noontide.core.policies import Guarantee
-from noontide.core.run import Run, RunState
+from noontide.core.run import Run
 from noontide.core.zones import tzdata_version
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
-from noontide.records.job_row import JobRow, decode_job_row
-from noontide.records.leases import decode_lease
-from noontide.records.state import DEAD, Position, decode_position, position_record_key
+from noontide.records.state import DEAD, Position
 from noontide.records.worker_inbox import Answer
 
 
@@ -249,39 +245,10 @@ class Slot:
 
     def load(self) -> None:
         """Fill the memory from a restored index. Records that may not have been sent are sent again."""
-        sends: list[Send] = []
-        for number, partition in self.partitions.items():
-            self._load_position(number, number)
-            for key, value in _all_rows(self._ports.index, *rows.kind_range(number, b"l")):
-                run = decode_lease(key[2:], value)
-                partition.live.put(run)
-                if run.state in (RunState.QUEUED, RunState.RUNNING):
-                    self._resume(number, run, sends)
-        self._load_position(self.first_partition, self.mailbox_name)
+        self.cycle_number = load_positions(self._ports.index, self.partitions, self.mailbox_name, self.positions)
+        sends = load_runs(self._ports.index, self.partitions, self.keeper)
         self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
-
-    @staticmethod
-    def _may_repeat(row: JobRow) -> bool:
-        return load_definition(row.document).guarantee is Guarantee.AT_LEAST_ONCE
-
-    def _resume(self, number: int, run: Run, sends: list[Send]) -> None:
-        """A run that was handed out by the owner before.
-
-        One for a topic is sent again, unless it must not happen twice; one that workers take is waited for.
-        """
-        key = rows.claimed_key(number, run.run_id.encode()) if run.kept else rows.job_key(number, run.job_id.encode())
-        found = self._ports.index.get_many([key])[0]
-        if found is None:
-            return
-        row = decode_job_row(found)
-        if run.lane:
-            self.keeper.load(run, Hold(number, row.queue_ms, row.lease_ms, row.timeout_ms, row.once))
-        elif self._may_repeat(row):
-            sends.append(send_of(number, run, row))
-        else:
-            unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
-            self.partitions[number].deliveries.append(unknown)
 
     def receive(self, item: Input) -> None:
         """A request for one of the partitions has arrived."""
@@ -313,13 +280,6 @@ class Slot:
     def mailbox_name(self) -> str:
         """How positions of forwarded requests are named."""
         return f"slot-{self.names.slot}"
-
-    def _load_position(self, owner: int, name: int | str) -> None:
-        value = self._ports.index.get_many([rows.meta_key(owner, position_record_key(name))])[0]
-        if value is not None:
-            position = decode_position(value)
-            self.positions[name] = position.inputs
-            self.cycle_number = max(self.cycle_number, position.cycle)
 
     # --- its parts
 
@@ -409,9 +369,3 @@ class Slot:
             self._ports.breakers.trip(topic, str(doubt), plan.world.now_ms)
         if not topics:
             self._caution.tighten(doubt, plan.work)
-
-
-def _all_rows(index: DueIndex, start: bytes, stop: bytes, page: int = 1_000) -> Iterator[tuple[bytes, bytes]]:
-    while found := index.scan(start, stop, page):
-        yield from found
-        start = found[-1][0] + b"\0"
