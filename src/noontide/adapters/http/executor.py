@@ -52,8 +52,8 @@ class HttpExecutor:
     ) -> None:
         self._settings = settings or HttpSettings()
         self._now_ms = now_ms
-        self._resolver = SystemResolver() if resolve is None else None
-        network = GuardedNetwork(self._settings, resolve or self._resolver or SystemResolver())
+        self._resolver = SystemResolver()  # starts no thread before it is asked
+        network = GuardedNetwork(self._settings, resolve or self._resolver)
         self._connections = Connections(self._settings, network)
         self._requests = Requests(self._settings, secrets or SecretStore({}), now_ms=now_ms, callback_key=callback_key)
         self._attempts = 0
@@ -89,8 +89,7 @@ class HttpExecutor:
     async def aclose(self) -> None:
         """Close idle connections and the resolver's threads."""
         await self._connections.aclose()
-        if self._resolver is not None:
-            self._resolver.close()
+        self._resolver.close()
 
     async def _unless_cancelled(
         self, invitation: Invitation, token: int, progress: Progress, stop: asyncio.Event
