@@ -6,12 +6,31 @@ None of them is needed: an answer that is lost is asked for again, a probe that 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 
 from noontide.actors.effects import Names
 from noontide.actors.settings import SchedulerSettings
-from noontide.ports.record_log import Courier, Delivery, Record
+from noontide.ports.record_log import Courier, Delivery, Record, TopicPartition
+from noontide.records.topics import Layout
 from noontide.records.worker_events import Frame, encode_frame
 from noontide.records.worker_inbox import Answer, encode_answer
+
+Addressed = tuple[TopicPartition, Record]
+
+
+def answer_records(answers: Iterable[tuple[int, Answer]], layout: Layout) -> Iterator[Addressed]:
+    """Records for the inboxes of workers, of (partition, what is said); nothing is said in none."""
+    inbox = layout.name("worker-inbox")
+    for partition, answer in answers:
+        if answer:
+            yield TopicPartition(inbox, partition), Record(answer.worker.encode(), encode_answer(answer))
+
+
+def probe_records(lanes: Iterable[str], names: Names, owner: str) -> Iterator[Addressed]:
+    """Records for the events of silent lanes."""
+    probe = Record(owner.encode(), encode_frame(Frame(probe=owner)))
+    for lane in lanes:
+        yield TopicPartition(names.layout.name("worker-events", lane=lane), names.slot), probe
 
 
 class Answerer:
@@ -22,25 +41,21 @@ class Answerer:
         self._names = names
         self._owner = owner
         self._timeout_ms = settings.send_timeout_ms
-        self._inbox = names.layout.name("worker-inbox")
         self._under_way: set[asyncio.Task[Delivery]] = set()
 
     def answer(self, answers: list[tuple[int, Answer]]) -> None:
         """Answer workers: (partition of their inbox, what is said)."""
-        for partition, answer in answers:
-            if answer:
-                self._send(self._inbox, partition, Record(answer.worker.encode(), encode_answer(answer)))
+        self._send(answer_records(answers, self._names.layout))
 
     def probe(self, lanes: list[str]) -> None:
         """Append a record to the events of silent lanes, so that lease time moves on."""
-        probe = Record(self._owner.encode(), encode_frame(Frame(probe=self._owner)))
-        for lane in lanes:
-            self._send(self._names.layout.name("worker-events", lane=lane), self._names.slot, probe)
+        self._send(probe_records(lanes, self._names, self._owner))
 
-    def _send(self, topic: str, partition: int, record: Record) -> None:
-        task = asyncio.create_task(self._deliver(topic, partition, record))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def _send(self, records: Iterable[Addressed]) -> None:
+        for at, record in records:
+            task = asyncio.create_task(self._deliver(at, record))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
 
-    async def _deliver(self, topic: str, partition: int, record: Record) -> Delivery:
-        return await self._courier.send(topic, record, partition=partition, timeout_ms=self._timeout_ms)
+    async def _deliver(self, at: TopicPartition, record: Record) -> Delivery:
+        return await self._courier.send(at.topic, record, partition=at.partition, timeout_ms=self._timeout_ms)
