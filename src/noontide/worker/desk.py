@@ -24,6 +24,7 @@ from noontide.worker.holding import Address, DeskSettings, Draft, Holding, Note,
 
 TICK_MIN_MS: Final = 20
 NEVER_MS: Final = float("inf")
+_NO_RESULT: Final = End(run_id="", token=0, outcome=Outcome.OPEN).result
 
 
 class Desk:
@@ -378,6 +379,8 @@ class Desk:
     def _report(self, holding: Holding, end: End, now_ms: float) -> None:
         if holding.started_ms:
             end.duration_ms = int(now_ms - holding.started_ms)
+        if not end.result:
+            end.result = _NO_RESULT  # any other empty Raw would be written, as nothing, and spoil the frame
         self._draft(holding.lane, holding.invitation.slot).ends.append(end)
 
     def _forget(self, holding: Holding) -> None:

@@ -13,13 +13,12 @@ from functools import partial
 from typing import Final
 
 from noontide.ports.run_source import Delivered, EventLine, Place, RunSource
-from noontide.ports.target_executor import TargetExecutor
 from noontide.records.worker_events import End, encode_frame
 from noontide.records.worker_inbox import Answer
 from noontide.worker.app import App
 from noontide.worker.desk import Desk
 from noontide.worker.holding import Address, DeskSettings, Holding
-from noontide.worker.stage import Stage
+from noontide.worker.stage import HttpStage, Stage
 
 log = logging.getLogger("noontide.worker")
 TICK_MAX_MS: Final = 250
@@ -42,7 +41,7 @@ class WorkerPorts:
     sources: Mapping[str, RunSource]
     line: EventLine
     boot_ms: Callable[[], float]
-    http: TargetExecutor | None = None
+    http: HttpStage | None = None
 
 
 class Runtime:

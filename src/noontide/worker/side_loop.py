@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 JOIN_S: Final = 1.0
 T = TypeVar("T")
+Last = Callable[[], Coroutine[Any, Any, None]]
 
 
 class SideLoop:
@@ -16,6 +17,7 @@ class SideLoop:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._last: Last | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -27,8 +29,9 @@ class SideLoop:
         """A task on the loop, for the loop's thread. Keep it: the loop does not."""
         return self._loop.create_task(coroutine)
 
-    def close(self) -> None:
-        """Cancel what runs and end the loop; one that is blocked is left to the end of the process after a second."""
+    def close(self, *, last: Last | None = None) -> None:
+        """Cancel what runs, do the last thing and end the loop; one that is blocked is left behind after a second."""
+        self._last = last
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_S)
 
@@ -39,5 +42,7 @@ class SideLoop:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if self._last is not None:
+            self._loop.run_until_complete(self._last())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

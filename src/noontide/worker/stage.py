@@ -40,6 +40,13 @@ class Audience(Protocol):
         """The latest word of running attempts."""
 
 
+class HttpStage(TargetExecutor, Protocol):
+    """The executor of HTTP targets; it lives on one event loop."""
+
+    async def aclose(self) -> None:
+        """Close its connections when the last attempt has ended."""
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """An HTTP attempt under way."""
@@ -52,7 +59,7 @@ class Request:
 class Stage:
     """Carries out attempts. Its methods are for the loop of the worker. http: None = no HTTP targets here."""
 
-    def __init__(self, app: App, audience: Audience, *, concurrency: int, http: TargetExecutor | None) -> None:
+    def __init__(self, app: App, audience: Audience, *, concurrency: int, http: HttpStage | None) -> None:
         self._handlers = app.handlers
         self._audience = audience
         self._loop = asyncio.get_running_loop()
@@ -104,7 +111,7 @@ class Stage:
         self._crew.close()
         self._handler_loop.close()
         if self._http_loop is not None:
-            self._http_loop.close()
+            self._http_loop.close(last=None if self._http is None else self._http.aclose)
 
     # --- elsewhere
 
