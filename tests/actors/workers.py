@@ -45,7 +45,7 @@ async def say(stage: MemoryStage, *frames: Frame | bytes) -> None:
 
 async def begin(stage: MemoryStage, **fields: object) -> Run:
     """A run of job `a` that w-1 holds."""
-    stage.put(now(**fields))
+    stage.put(now("a", **fields))
     await stage.run_until_idle()
     (run_id,) = stage.leases()
     await say(stage, claims((run_id, 1)))

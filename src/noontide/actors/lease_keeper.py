@@ -173,7 +173,7 @@ class LeaseKeeper:
         for run_id, attempt in frame.claims:
             self._claim(run_id, attempt, heard, scene)
         for run_id, token in frame.beats:
-            self._beat(run_id, token, frame, scene)
+            self._beat(run_id, token, heard, scene)
         for end in frame.ends:
             self._end(end, heard, scene)
 
@@ -213,16 +213,16 @@ class LeaseKeeper:
         if run.cancel is not None:
             answer.cancels.append((run.run_id, run.token, run.cancel))
 
-    def _beat(self, run_id: str, token: int, frame: Frame, scene: Scene) -> None:
-        run = self._current(run_id, scene)
-        if run is None or not _holds(run, frame.worker, token):
+    def _beat(self, run_id: str, token: int, heard: Heard, scene: Scene) -> None:
+        run, frame = self._current(run_id, scene), heard.frame
+        if run is None or not _holds(run, token, heard):
             scene.effects.answer(frame.worker, frame.inbox).lost.append((run_id, token))
         elif run.cancel is not None:
             scene.effects.answer(frame.worker, frame.inbox).cancels.append((run_id, token, run.cancel))
 
     def _end(self, end: End, heard: Heard, scene: Scene) -> None:
         run = self._current(end.run_id, scene)
-        if run is None or not _holds(run, heard.frame.worker, end.token):
+        if run is None or not _holds(run, end.token, heard):
             scene.effects.counts["stale_ends"] += 1
             return
         partition = self._held[end.run_id].hold.partition
@@ -291,7 +291,7 @@ class LeaseKeeper:
         for run_id, token in heard.frame.beats:
             held = self._held.get(run_id)
             run = None if held is None else self._homes[held.hold.partition].live.by_id.get(run_id)
-            if held is not None and run is not None and _holds(run, heard.frame.worker, token):
+            if held is not None and run is not None and run.worker is not None and _holds(run, token, heard):
                 held.until_ms = lane.clock.now_ms + held.hold.lease_ms
 
     def _note_overdue(self, run_id: str) -> None:
@@ -306,25 +306,36 @@ class LeaseKeeper:
             self._drop(run_id, held)
         if run is None or not run.lane or (held is None and hold is None):
             return
+        lane = self._lanes[run.lane]
         if run.state is RunState.QUEUED and hold is not None:
-            lane = self._lanes[run.lane]
             until_ms = lane.clock.now_ms + hold.queue_ms
             self._hold(run_id, _Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=_NEVER_MS))
-        elif run.state is RunState.RUNNING and (held is None or not held.running or hold is not None):
-            known = hold or (held.hold if held is not None else None)
-            assert known is not None
-            if held is not None:
-                self._drop(run_id, held)
-            now_ms = self._lanes[run.lane].clock.now_ms
-            ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
-            until_ms = now_ms + known.lease_ms
-            self._hold(run_id, _Held(known, run.lane, running=True, until_ms=until_ms, ends_ms=ends_ms))
-        elif run.state is RunState.RUNNING and held is not None and run.worker is None:
-            held.until_ms = _NEVER_MS  # open: the target completes it, or its time is over
-        elif run.state is RunState.RUNNING and held is not None and run.cancel is not None:
-            lane = self._lanes[run.lane]
-            held.ends_ms = min(held.ends_ms, lane.clock.now_ms + self._settings.cancel_grace_ms)
-            heapq.heappush(lane.deadlines, (held.ends_ms, run_id))
+        elif run.state is RunState.RUNNING:
+            if held is None or not held.running:
+                held = self._begin(run, held, hold, lane)
+            self._bound(run, held, lane)
+
+    def _begin(self, run: Run, offered: _Held | None, hold: Hold | None, lane: _Lane) -> _Held:
+        """A run was granted: its lease and its time begin."""
+        known = hold or (None if offered is None else offered.hold)
+        assert known is not None
+        if offered is not None:
+            self._drop(run.run_id, offered)
+        now_ms = lane.clock.now_ms
+        ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
+        held = _Held(known, run.lane, running=True, until_ms=now_ms + known.lease_ms, ends_ms=ends_ms)
+        self._hold(run.run_id, held)
+        return held
+
+    def _bound(self, run: Run, held: _Held, lane: _Lane) -> None:
+        """An open run has no lease, only its time; a cancelled one has little time left."""
+        if run.worker is None:
+            held.until_ms = _NEVER_MS
+        elif run.cancel is not None:
+            ends_ms = lane.clock.now_ms + self._settings.cancel_grace_ms
+            if ends_ms < held.ends_ms:
+                held.ends_ms = ends_ms
+                heapq.heappush(lane.deadlines, (ends_ms, run.run_id))
 
     def _hold(self, run_id: str, held: _Held) -> None:
         lane = self._lanes[held.lane]
@@ -353,9 +364,10 @@ class LeaseKeeper:
 _NEVER_MS = 1 << 62
 
 
-def _holds(run: Run, worker: str, token: int) -> bool:
-    """Whether a worker holds a run with this token. An open run is completed by whoever has the token."""
-    return run.state is RunState.RUNNING and run.token == token and run.worker in (worker, None)
+def _holds(run: Run, token: int, heard: Heard) -> bool:
+    """Whether a worker holds a run with this token. An open run is completed by whoever of its lane has the token."""
+    is_its = run.worker in (heard.frame.worker, None) and run.lane == heard.lane
+    return is_its and run.state is RunState.RUNNING and run.token == token
 
 
 def _failure(end: End) -> Failure:
