@@ -62,7 +62,6 @@ TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     (_S.PENDING, _E.SUCCEED): _S.SUCCEEDED,
     (_S.PENDING, _E.GIVE_UP): _S.DEAD,
     (_S.PENDING, _E.CANCEL): _S.CANCELLED,
-    (_S.PENDING, _E.GRANT): _S.RUNNING,
     (_S.QUEUED, _E.GRANT): _S.RUNNING,
     (_S.QUEUED, _E.SUCCEED): _S.SUCCEEDED,
     (_S.QUEUED, _E.FAIL): _S.RETRY_WAIT,
