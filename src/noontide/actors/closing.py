@@ -81,7 +81,7 @@ class Closing:
             token=run.token, target=run.target, worker=run.worker, started_at=run.granted_ms or None,
             late_ms=max(0, (run.granted_ms or world.now_ms) - run.start_ms), attempts=attempts,
         )  # fmt: skip
-        effects.record(run.run_id, line)
+        effects.record(run.run_id.encode(), line)
         if run.lane:
             self._publish_result(run, scene, state=state, answered=answered, reason=reason)
         effects.close_run(self._partition, run, keep=keep)

@@ -183,7 +183,6 @@ class Effects:
         """A run is offered to the workers of its lane."""
         self.outputs[lane].append(invitation)
         self.holds[run.run_id] = hold
-        self.published[run.lane] += 1
         self.open_run(partition, run)
 
     def answer(self, worker: str, inbox: int) -> Answer:
@@ -207,9 +206,9 @@ class Effects:
         """A live run as this cycle sees it; None when the cycle closed it."""
         return self.live_changes.get(run.job_id, {}).get(run.run_id, run)
 
-    def record(self, run_id: str, execution: bytes) -> None:
+    def record(self, run_id: bytes, execution: bytes) -> None:
         """One line of history."""
-        self.outputs[self.names.executions].append(Record(run_id.encode(), execution))
+        self.outputs[self.names.executions].append(Record(run_id, execution))
 
     # --- answers to requests
 

@@ -203,7 +203,7 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
         name, due.job_id, tenant=row.tenant, due_ms=due.due_ms, at_ms=scene.world.now_ms,
         decision=Decision.SKIPPED, reason=reason,
     )  # fmt: skip
-    scene.effects.record(name, line)
+    scene.effects.record(name.encode(), line)
     scene.effects.counts[Decision.SKIPPED] += 1
 
 
@@ -214,5 +214,5 @@ def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reaso
         name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
         decision=passed.decision, reason=reason, span=span,
     )  # fmt: skip
-    scene.effects.record(name, line)
+    scene.effects.record(name.encode(), line)
     scene.effects.counts[passed.decision] += passed.occurrences

@@ -39,10 +39,11 @@ def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene)
     if route.problem is not None or _obstacle(route, row, used=effects.used[row.target]) is not None:
         return False
     effects.used[row.target] += 1
-    headers = delivery_headers(run_id=name.encode(), job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
+    run_id = name.encode()
+    headers = delivery_headers(run_id=run_id, job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
     to = TopicPartition(row.target, row.key_hash % route.partitions)
     effects.outputs[to].append(Record(row.key, row.payload, headers))
-    effects.record(name, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
+    effects.record(run_id, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
     effects.counts["succeeded"] += 1
     return True
 
@@ -73,7 +74,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
     """Publish a run to the workers of its lane, if the window has room."""
     world, effects = scene
     run, row = claim.run, claim.row
-    if effects.published[run.lane] >= world.rooms.get(run.lane, 0):
+    if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms[run.lane]:
         wait(claim, effects, reason=f"ready in lane {run.lane}")
         return
     queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
@@ -83,12 +84,13 @@ def _offer(claim: Claim, scene: Scene) -> None:
         slot=effects.names.slot,
         times=(run.due_ms, run.start_ms),
         attempt=run.attempt + 1,
-        rest=row.invitation,
+        rest=row.invitation.encode(),
         payload=row.payload,
     )
     record = Record(run.job_id.encode(), invitation, [("traceparent", traceparent(run.run_id.encode()))])
     topic = TopicPartition(world.layout.name("runs", lane=run.lane), effects.names.slot)
     effects.publish(claim.partition, queued, hold, record, topic)
+    effects.published[run.lane] += run.run_id not in world.promised
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:

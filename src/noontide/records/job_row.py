@@ -69,7 +69,7 @@ class JobRow(NamedTuple):
     schedule_key: str
     etag: str
     lane: str
-    invitation: bytes
+    invitation: str
     payload: bytes
     document: bytes
 
@@ -125,18 +125,18 @@ def decode_job_row(row: bytes) -> JobRow:
     """Inverse of `encode_job_row`."""
     *numbers, length, offset, size = _HEADER.unpack_from(row)
     start = _HEADER_BYTES + length
-    tenant, target, key, schedule_key, etag, lane, invitation = row[_HEADER_BYTES:start].split(b"\0")
+    tenant, target, key, schedule_key, etag, lane, invitation = row[_HEADER_BYTES:start].decode().split("\0")
     payload = row[start + offset : start + offset + size] or b"null"
     return _new(
         JobRow,
         (
             *numbers,
-            tenant.decode(),
-            target.decode(),
-            key,
-            schedule_key.decode(),
-            etag.decode(),
-            lane.decode(),
+            tenant,
+            target,
+            key.encode(),
+            schedule_key,
+            etag,
+            lane,
             invitation,
             payload,
             row[start:],
