@@ -69,7 +69,9 @@ class Inputs:
         """The frame in a record of `worker-events.<lane>`; None for one that is none."""
         try:
             frame = decode_frame(record.value or b"")
-        except ValueError:
+        except (ValueError, RecursionError):
+            return None
+        if not frame.worker and frame.probe is None:
             return None
         lane = self._short(record.topic).removeprefix(WORKER_EVENTS)
         return Heard(lane, record.offset, record.appended_ms, frame)

@@ -11,21 +11,21 @@ What is held is memory only: a new owner gives every live run one whole lease mo
 
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from noontide.actors.closing import Answered, Closing, Failure
 from noontide.actors.effects import Effects, Hold, Scene
+from noontide.actors.lane import NEVER_MS, Held, Lane
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.errors import NoontideError
-from noontide.core.lease import LeaseClock
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.records import rows
-from noontide.records.worker_events import ERROR_MAX_CHARS, End, Frame, Outcome
+from noontide.records.worker_events import ERROR_MAX_CHARS, RESULT_MAX_BYTES, End, Frame, Outcome
 
 
 class Heard(NamedTuple):
@@ -36,13 +36,18 @@ class Heard(NamedTuple):
     appended_ms: int
     frame: Frame
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of what it brings back: the greater part of a great frame."""
+        return sum(len(end.result) for end in self.frame.ends)
+
 
 class Unheard(NoontideError):
-    """Deciding a frame failed; the rest is decided again without it. Its worker repeats what matters."""
+    """Deciding the end or the loss of an attempt failed; all is decided again with that run set aside."""
 
-    def __init__(self, heard: Heard, cause: Exception) -> None:
+    def __init__(self, run_id: str, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
-        self.heard = heard
+        self.run_id = run_id
 
 
 class Homes(NamedTuple):
@@ -52,36 +57,16 @@ class Homes(NamedTuple):
     closing: Closing
 
 
-@dataclass(slots=True)
-class _Held:
-    """A published or granted run. until_ms: lease time at which it is lost; ends_ms: at which its time is over."""
-
-    hold: Hold
-    lane: str
-    running: bool
-    until_ms: int
-    ends_ms: int
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One lane of this slot. unanswered: offers that lapsed since the last claim; nobody seems to listen."""
-
-    clock: LeaseClock = field(default_factory=LeaseClock)
-    deadlines: list[tuple[int, str]] = field(default_factory=list)
-    queued: int = 0
-    held: int = 0
-    window: int = 0
-    unanswered: int = 0
-    last_claim_ms: int | None = None
-
-
 @dataclass(slots=True, kw_only=True)
 class KeeperWork:
-    """What the keeper decides in one cycle: events, then runs whose deadline has passed."""
+    """What the keeper decides in one cycle: events, then runs whose deadline has passed.
+
+    set_aside: runs that cannot be decided about, and why.
+    """
 
     heard: list[Heard] = field(default_factory=list)
     overdue: list[str] = field(default_factory=list)
+    set_aside: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.heard or self.overdue)
@@ -94,45 +79,31 @@ class LeaseKeeper:
         self.inbox: deque[Heard] = deque()
         self._homes = homes
         self._settings = settings
-        self._held: dict[str, _Held] = {}
-        self._lanes: defaultdict[str, _Lane] = defaultdict(lambda: _Lane(window=settings.window_min))
+        self._held: dict[str, Held] = {}
+        self._lanes: defaultdict[str, Lane] = defaultdict(lambda: Lane(settings.window_min))
 
     # --- gather
 
-    def rooms(self) -> dict[str, int]:
+    def rooms(self) -> defaultdict[str, int]:
         """How many more runs each lane's window takes; lanes nobody has asked for begin with the smallest window."""
+        settings = self._settings
         return defaultdict(
-            lambda: self._settings.window_min, {name: self._room(lane) for name, lane in self._lanes.items()}
+            lambda: settings.window_min, {name: lane.room(settings) for name, lane in self._lanes.items()}
         )
 
-    def _room(self, lane: _Lane) -> int:
-        deaf = lane.last_claim_ms is None or lane.clock.now_ms - lane.last_claim_ms > self._settings.window_lapse_ms
-        window = self._settings.window_min - lane.unanswered if deaf else lane.window
-        return max(0, window - lane.queued)
-
-    def collect(self) -> KeeperWork:
-        """Take what is to be decided now."""
-        count = min(len(self.inbox), self._settings.frames_max)
-        heard = [self.inbox.popleft() for _ in range(count)]
+    def collect(self, frames_max: int) -> KeeperWork:
+        """Take what is to be decided now, `frames_max` frames at most."""
+        count, left = min(frames_max, self._settings.frames_max), self._settings.inputs_max_bytes
+        heard: list[Heard] = []
+        while self.inbox and len(heard) < count and left > 0:
+            heard.append(self.inbox.popleft())
+            left -= heard[-1].size_bytes
         for each in heard:
-            self._lanes[each.lane].clock.heard(each.appended_ms)
+            self._time(each)
         # Lease time is that of the last event taken: whatever was said before a deadline is in this work or earlier.
-        overdue = [run_id for lane in self._lanes.values() for run_id in self._overdue(lane)]
+        limit = self._settings.expiries_max
+        overdue = [run_id for lane in self._lanes.values() for run_id in lane.overdue(self._held, limit)]
         return KeeperWork(heard=heard, overdue=overdue)
-
-    def _overdue(self, lane: _Lane) -> Iterable[str]:
-        now_ms, limit = lane.clock.now_ms, self._settings.expiries_max
-        while lane.deadlines and lane.deadlines[0][0] <= now_ms and limit:
-            _, run_id = heapq.heappop(lane.deadlines)
-            held = self._held.get(run_id)
-            if held is None:
-                continue
-            at_ms = min(held.until_ms, held.ends_ms)
-            if at_ms > now_ms:
-                heapq.heappush(lane.deadlines, (at_ms, run_id))
-            else:
-                limit -= 1
-                yield run_id
 
     def wanted(self, work: KeeperWork) -> Iterable[bytes]:
         """Keys of the rows that deciding reads: of runs that end or are lost, not of those that begin or go on."""
@@ -154,28 +125,50 @@ class LeaseKeeper:
                 found.append(name)
         return found
 
+    def _time(self, heard: Heard) -> None:
+        """Lease time moves on; with the first event it is known how much time runs of earlier owners have left."""
+        lane = self._lanes[heard.lane]
+        is_first = lane.clock.last_appended_ms is None and lane.held
+        lane.clock.heard(heard.appended_ms)
+        for run_id, held in self._held.items() if is_first else ():
+            if held.lane == heard.lane and held.granted_ms:
+                left_ms = held.ends_ms - max(0, heard.appended_ms - held.granted_ms)
+                held.ends_ms = min(held.ends_ms, max(held.hold.lease_ms, left_ms))
+                lane.watch(run_id, held)
+
     # --- decide
 
     def decide(self, work: KeeperWork, scene: Scene) -> None:
-        """Events in log order, then deadlines: what was said in time is never late. Raises Unheard for a bad frame."""
+        """Events in log order, then deadlines: what was said in time is never late. Raises Unheard."""
         for heard in work.heard:
-            try:
-                self._hear(heard, scene)
-            except Exception as error:
-                raise Unheard(heard, error) from error
+            self._hear(heard, work, scene)
         said = {run_id for heard in work.heard for run_id, _ in heard.frame.beats}
         for run_id in work.overdue:
             if run_id not in said:
-                self._expire(run_id, scene)
+                self._decide(run_id, work, scene, partial(self._expire, run_id, scene))
 
-    def _hear(self, heard: Heard, scene: Scene) -> None:
+    def _hear(self, heard: Heard, work: KeeperWork, scene: Scene) -> None:
         frame = heard.frame
         for run_id, attempt in frame.claims:
             self._claim(run_id, attempt, heard, scene)
         for run_id, token in frame.beats:
             self._beat(run_id, token, heard, scene)
         for end in frame.ends:
-            self._end(end, heard, scene)
+            self._decide(end.run_id, work, scene, partial(self._end, end, heard, scene))
+
+    def _decide(self, run_id: str, work: KeeperWork, scene: Scene, act: Callable[[], None]) -> None:
+        """Let an attempt end. One run that cannot be handled holds up neither the others nor the slot: it is dead."""
+        if run_id in work.set_aside:
+            run = self._current(run_id, scene)
+            if run is not None:
+                closing = self._homes[self._held[run_id].hold.partition].closing
+                reason = f"could not be handled: {work.set_aside[run_id]}"
+                closing.close(run, scene, state=advance(run.state, RunEvent.GIVE_UP), reason=reason)
+            return
+        try:
+            act()
+        except Exception as error:
+            raise Unheard(run_id, error) from error
 
     def _current(self, run_id: str, scene: Scene) -> Run | None:
         held = self._held.get(run_id)
@@ -229,20 +222,27 @@ class LeaseKeeper:
         closing = self._homes[partition].closing
         match end.outcome:
             case Outcome.SUCCEEDED:
-                answered = Answered(bytes(end.result), end.truncated)
+                answered = _answered(end)
                 closing.close(run, scene, state=advance(run.state, RunEvent.SUCCEED), answered=answered)
             case Outcome.FAILED:
-                closing.fail(run, _failure(end), scene)
+                closing.fail(run, self._failure(end), scene)
             case Outcome.CANCELLED:
                 state = advance(run.state, RunEvent.CANCEL)
                 closing.close(run, scene, state=state, reason=run.cancel or "cancelled by the worker")
             case Outcome.HANDED_BACK if run.cancel is not None:
                 closing.close(run, scene, state=advance(run.state, RunEvent.CANCEL), reason=run.cancel)
             case Outcome.HANDED_BACK:
-                closing.requeue(run._replace(attempt=run.attempt - 1), scene, reason=end.error or "handed back")
+                reason = (end.error or "handed back")[:ERROR_MAX_CHARS]
+                closing.requeue(run._replace(attempt=run.attempt - 1), scene, reason=reason)
             case Outcome.OPEN:
                 scene.effects.open_run(partition, run._replace(worker=None, reason="waits for its completion"))
         closing.schedule_after_completion(run, scene)
+
+    def _failure(self, end: End) -> Failure:
+        error = (end.error or "failed")[:ERROR_MAX_CHARS]
+        reason = "permanent" if end.permanent else "max_attempts"
+        wait_ms = min(end.retry_after_ms or 0, self._settings.definition.delay_max_ms)
+        return Failure(reason, error, permanent=end.permanent, wait_ms=wait_ms)
 
     def _expire(self, run_id: str, scene: Scene) -> None:
         run = self._current(run_id, scene)
@@ -254,7 +254,7 @@ class LeaseKeeper:
             scene.effects.counts["queue_expired"] += 1
             closing.requeue(run, scene, reason="nobody claimed it in time")
         elif run.state is RunState.RUNNING:
-            timed_out = held.ends_ms <= held.until_ms
+            timed_out = held.ends_ms < held.until_ms
             scene.effects.counts["timed_out" if timed_out else "leases_lost"] += 1
             reason = "timeout" if timed_out else "lease_lost"
             error = f"no end within {held.hold.timeout_ms} ms" if timed_out else f"{run.worker} was silent too long"
@@ -277,14 +277,17 @@ class LeaseKeeper:
             self._extend(heard)
         for _, run_id, run in changes:
             self._update(run_id, run, effects.holds.get(run_id))
-        for run_id in work.overdue:
-            self._note_overdue(run_id)
+        for run_id in work.overdue:  # one that came up and did not hold, because of what was said meanwhile
+            if (held := self._held.get(run_id)) is not None:
+                self._lanes[held.lane].watch(run_id, held)
         for heard in work.heard:
-            self._widen(heard)
+            if heard.frame.claims:
+                self._lanes[heard.lane].claimed(len(heard.frame.claims), self._settings)
 
     def load(self, run: Run, hold: Hold) -> None:
         """A live run that an earlier owner published or granted."""
         self._update(run.run_id, run, hold)
+        self._held[run.run_id].granted_ms = run.granted_ms
 
     def _extend(self, heard: Heard) -> None:
         lane = self._lanes[heard.lane]
@@ -293,12 +296,6 @@ class LeaseKeeper:
             run = None if held is None else self._homes[held.hold.partition].live.by_id.get(run_id)
             if held is not None and run is not None and run.worker is not None and _holds(run, token, heard):
                 held.until_ms = lane.clock.now_ms + held.hold.lease_ms
-
-    def _note_overdue(self, run_id: str) -> None:
-        """A deadline that came up and did not hold, because of what was said meanwhile, is set again."""
-        held = self._held.get(run_id)
-        if held is not None:
-            heapq.heappush(self._lanes[held.lane].deadlines, (min(held.until_ms, held.ends_ms), run_id))
 
     def _update(self, run_id: str, run: Run | None, hold: Hold | None) -> None:
         held = self._held.get(run_id)
@@ -309,13 +306,13 @@ class LeaseKeeper:
         lane = self._lanes[run.lane]
         if run.state is RunState.QUEUED and hold is not None:
             until_ms = lane.clock.now_ms + hold.queue_ms
-            self._hold(run_id, _Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=_NEVER_MS))
+            self._hold(run_id, Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=NEVER_MS))
         elif run.state is RunState.RUNNING:
             if held is None or not held.running:
                 held = self._begin(run, held, hold, lane)
             self._bound(run, held, lane)
 
-    def _begin(self, run: Run, offered: _Held | None, hold: Hold | None, lane: _Lane) -> _Held:
+    def _begin(self, run: Run, offered: Held | None, hold: Hold | None, lane: Lane) -> Held:
         """A run was granted: its lease and its time begin."""
         known = hold or (None if offered is None else offered.hold)
         assert known is not None
@@ -323,45 +320,25 @@ class LeaseKeeper:
             self._drop(run.run_id, offered)
         now_ms = lane.clock.now_ms
         ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
-        held = _Held(known, run.lane, running=True, until_ms=now_ms + known.lease_ms, ends_ms=ends_ms)
+        held = Held(known, run.lane, running=True, until_ms=now_ms + known.lease_ms, ends_ms=ends_ms)
         self._hold(run.run_id, held)
         return held
 
-    def _bound(self, run: Run, held: _Held, lane: _Lane) -> None:
+    def _bound(self, run: Run, held: Held, lane: Lane) -> None:
         """An open run has no lease, only its time; a cancelled one has little time left."""
         if run.worker is None:
-            held.until_ms = _NEVER_MS
+            held.until_ms = NEVER_MS
         elif run.cancel is not None:
-            ends_ms = lane.clock.now_ms + self._settings.cancel_grace_ms
-            if ends_ms < held.ends_ms:
-                held.ends_ms = ends_ms
-                heapq.heappush(lane.deadlines, (ends_ms, run.run_id))
+            held.ends_ms = min(held.ends_ms, lane.clock.now_ms + self._settings.cancel_grace_ms)
+            lane.watch(run.run_id, held)
 
-    def _hold(self, run_id: str, held: _Held) -> None:
-        lane = self._lanes[held.lane]
+    def _hold(self, run_id: str, held: Held) -> None:
         self._held[run_id] = held
-        lane.held += 1
-        lane.queued += not held.running
-        heapq.heappush(lane.deadlines, (min(held.until_ms, held.ends_ms), run_id))
+        self._lanes[held.lane].add(run_id, held)
 
-    def _drop(self, run_id: str, held: _Held) -> None:
+    def _drop(self, run_id: str, held: Held) -> None:
         del self._held[run_id]
-        lane = self._lanes[held.lane]
-        lane.held -= 1
-        lane.queued -= not held.running
-        lane.unanswered += not held.running
-
-    def _widen(self, heard: Heard) -> None:
-        """A lane that claims fast gets a wide window, so that its workers never wait for a cycle of ours."""
-        claims = len(heard.frame.claims)
-        if claims:
-            lane = self._lanes[heard.lane]
-            lane.last_claim_ms, lane.unanswered = lane.clock.now_ms, 0
-            if lane.queued < lane.window // 2:
-                lane.window = min(self._settings.window_max, lane.window + 2 * claims)
-
-
-_NEVER_MS = 1 << 62
+        self._lanes[held.lane].remove(held)
 
 
 def _holds(run: Run, token: int, heard: Heard) -> bool:
@@ -370,7 +347,16 @@ def _holds(run: Run, token: int, heard: Heard) -> bool:
     return is_its and run.state is RunState.RUNNING and run.token == token
 
 
-def _failure(end: End) -> Failure:
-    error = (end.error or "failed")[:ERROR_MAX_CHARS]
-    reason = "permanent" if end.permanent else "max_attempts"
-    return Failure(reason, error, permanent=end.permanent, wait_ms=end.retry_after_ms or 0)
+def _answered(end: End) -> Answered:
+    """What a worker brought back; what is too large, or no text, is left out."""
+    result = bytes(end.result)
+    if len(result) > RESULT_MAX_BYTES or not _is_text(result):
+        return Answered(truncated=True)
+    return Answered(result, end.truncated)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return bool(data.decode()) or not data
+    except UnicodeDecodeError:
+        return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from noontide.actors.breaker import Breakers
@@ -102,6 +102,7 @@ class Slot:
         self._turn = 0
         self._sweep_ms = 0
         self._review: Review | None = None
+        self._unsaved = False
         self._mailbox: deque[Input] = deque()
 
     # --- the cycle
@@ -114,7 +115,8 @@ class Slot:
         self._decide(plan)
         if plan.effects.wants_fresh_config:
             config = await self._ports.config.refresh()
-            plan.world = self._world(config, config_is_fresh=True)
+            rooms, promised = plan.world.rooms, plan.world.promised
+            plan.world = replace(self._world(config, config_is_fresh=True), rooms=rooms, promised=promised)
             self._decide(plan)
         receipts = await self._commit(plan)
         self._apply(plan, receipts)
@@ -130,8 +132,8 @@ class Slot:
         work = {} if self._mailbox and self._turn % 2 else self._collected(world)
         if not work and self._mailbox:
             work = self._forwarded()
-        self._take_ready(work, world)
-        keeping = self.keeper.collect()
+        world = self._take_ready(work, world)
+        keeping = self.keeper.collect(self._caution.limit)
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
@@ -149,14 +151,25 @@ class Slot:
             world=world, work=work, keeping=keeping, fetched=fetched, effects=effects, expired=expired, positions={}
         )
 
-    def _take_ready(self, work: dict[int, Work], world: World) -> None:
-        """Runs for which a lane's window has room, in the order of its queue."""
-        limit = min(self._settings.due_max, self._caution.limit - 1)
+    def _take_ready(self, work: dict[int, Work], world: World) -> World:
+        """Runs for which a lane's window has room, in the order of its queue; what falls due gets the rest."""
+        rooms, promised = self.keeper.rooms(), set[str]()
+        limit = min(self._settings.due_max, self._caution.limit)
+        if limit == 1 and work:
+            limit = 0
         for lane in self.ready.lanes():
-            for number, run_id in self.ready.take(lane, min(limit, world.rooms[lane])):
-                run = self.partitions[number].live.by_id.get(run_id)
-                if run is not None and is_free(run):
+            for number, run_id in self.ready.take(lane, min(limit, rooms[lane])):
+                run = self._free_run(number, run_id)
+                if run is not None and run_id not in promised:
                     work.setdefault(number, Work()).released.append(run)
+                    promised.add(run_id)
+                    rooms[lane] -= 1
+        rooms.update(dict.fromkeys(self.ready.lanes(), 0))
+        return replace(world, rooms=rooms, promised=frozenset(promised))
+
+    def _free_run(self, partition: int, run_id: str) -> Run | None:
+        run = self.partitions[partition].live.by_id.get(run_id)
+        return run if run is not None and is_free(run) else None
 
     def _collected(self, world: World) -> dict[int, Work]:
         """What the partitions have to decide, each its share."""
@@ -190,8 +203,10 @@ class Slot:
                 set_aside[id(poisoned.item)] = str(poisoned)
                 continue
             except Unheard as unheard:
-                plan.keeping.heard.remove(unheard.heard)
-                self.counts["unheard"] += 1
+                if unheard.run_id in plan.keeping.set_aside:
+                    raise
+                plan.keeping.set_aside[unheard.run_id] = str(unheard)
+                self.counts["set_aside"] += 1
                 continue
             for key in plan.expired:
                 plan.effects.forget(key)
@@ -235,6 +250,7 @@ class Slot:
         if self._review is not None and self._review.is_over and effects.outputs:
             self._review = None
         self.positions.update(plan.positions)
+        self._unsaved = not effects.outputs and (self._unsaved or self.mailbox_name in plan.positions)
         self.cycle_number += 1
         for work in plan.work.values():
             self.requests_decided += len(work.inputs)
@@ -291,7 +307,6 @@ class Slot:
             config=config,
             routes=self._ports.breakers.routes(config, now_ms),
             config_is_fresh=config_is_fresh,
-            rooms=self.keeper.rooms(),
         )
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
@@ -338,7 +353,9 @@ class Slot:
             name = f"worker-events.{heard.lane}"
             at[name] = max(at.get(name, 0), heard.offset + 1)
         if not plan.effects.outputs:
-            return  # heartbeats only: reading them again changes nothing, so their position can wait
+            return  # heartbeats and denials: their position can wait for the next transaction
+        if self._unsaved:  # a denied claim read again after it could be granted one that nobody waits for
+            plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
         for name, inputs in plan.positions.items():
             owner = name if isinstance(name, int) else self.first_partition
             position = Position(inputs, plan.world.config.offset, self.cycle_number + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,7 +27,7 @@ class Route(NamedTuple):
 class World:
     """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived.
 
-    rooms: how many runs each lane's window takes.
+    rooms: how many runs each lane's window takes beside the promised ones, which come from its queue.
     """
 
     now_ms: int
@@ -34,4 +35,5 @@ class World:
     config: ConfigView
     routes: Mapping[str, Route] = field(default_factory=dict)
     config_is_fresh: bool = False
-    rooms: Mapping[str, int] = field(default_factory=dict)
+    rooms: Mapping[str, int] = field(default_factory=lambda: defaultdict(int))
+    promised: frozenset[str] = frozenset()

@@ -7,8 +7,13 @@ an attempt wins. A frame that repeats an earlier one changes nothing.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+
+from noontide.records.worker_inbox import INBOX_PARTITIONS
+
+WORKER_MAX_CHARS = 200
 
 
 class Outcome(StrEnum):
@@ -47,13 +52,14 @@ class End(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Frame(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one worker says to one slot at once.
 
-    worker: id of this incarnation of the process; inbox: partition of `worker-inbox` to answer on.
+    worker: id of this incarnation of the process, present unless it is a probe; inbox: partition of `worker-inbox` to
+    answer on.
     claims: (run id, attempt) the worker would start. beats: (run id, token) it holds: each extends its lease.
     progress: (run id, token, fraction 0..1 or null, note). probe: set by an owner that moves time on, alone.
     """
 
-    worker: str = ""
-    inbox: int = 0
+    worker: Annotated[str, msgspec.Meta(max_length=WORKER_MAX_CHARS)] = ""
+    inbox: Annotated[int, msgspec.Meta(ge=0, lt=INBOX_PARTITIONS)] = 0
     claims: list[tuple[str, int]] = []
     beats: list[tuple[str, int]] = []
     ends: list[End] = []
