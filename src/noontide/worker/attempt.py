@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -58,9 +58,9 @@ class Attempt:
         return end
 
     def _failed(self, error: BaseException) -> End:
-        end = End(run_id=self.holding.invitation.run_id, token=self.holding.token, outcome=Outcome.FAILED)
         if isinstance(error, _STOPPED) and self.holding.stop is not None:
-            return self._stopped(end, self.holding.stop)
+            return stopped(self.holding, self.holding.stop)
+        end = End(run_id=self.holding.invitation.run_id, token=self.holding.token, outcome=Outcome.FAILED)
         end.error = _text(error)
         if isinstance(error, PermanentError):
             end.permanent = True
@@ -72,17 +72,22 @@ class Attempt:
         )
         return end
 
-    def _stopped(self, end: End, why: Stop) -> End:
-        match why:
-            case Stop.CANCELLED | Stop.LOST:
-                end.outcome = Outcome.CANCELLED
-            case Stop.TIMED_OUT:
-                end.error = f"timed out after {self.holding.invitation.timeout_ms / 1000:g} s"
-            case Stop.SHUTDOWN if self.holding.invitation.guarantee is Guarantee.AT_MOST_ONCE:
-                end.error = "the worker stopped"
-            case Stop.SHUTDOWN:
-                end.outcome = Outcome.HANDED_BACK
-        return end
+
+def stopped(holding: Holding, why: Stop) -> End:
+    """The end of an attempt that stopped because it had to."""
+    end = End(run_id=holding.invitation.run_id, token=holding.token, outcome=Outcome.FAILED)
+    match why:
+        case Stop.CANCELLED | Stop.LOST:
+            end.outcome = Outcome.CANCELLED
+        case Stop.TIMED_OUT:
+            end.error = f"timed out after {holding.invitation.timeout_ms / 1000:g} s"
+        case Stop.SHUTDOWN if holding.invitation.guarantee is Guarantee.AT_MOST_ONCE:
+            end.error = "the worker stopped"  # it has started: handed back it would start again
+        case Stop.SHUTDOWN:
+            end.outcome = Outcome.HANDED_BACK
+        case _:
+            assert_never(why)
+    return end
 
 
 def _text(error: BaseException) -> str:

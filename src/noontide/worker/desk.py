@@ -4,8 +4,7 @@
                   └─────(owner: granted)─> started ──> ended
     tick: heartbeats, timeouts, claims repeated, invitations let go
 
-Everything is called with the time of a monotonic clock in ms. What has to be done is in `out`; frames are taken slot by
-slot, so what gathers while the last one is under way goes into the next.
+Times are ms of a monotonic clock. What has to be done is in `out`; frames are taken slot by slot.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from noontide.ports.run_source import Delivered
 from noontide.records.runs import Invitation, decode_invitation
 from noontide.records.worker_events import End, Frame, Outcome
 from noontide.records.worker_inbox import Answer
-from noontide.worker.holding import Address, DeskSettings, Draft, Holding, Note, Outbox, Outgoing, Phase, Stop, Way
+from noontide.worker.holding import Address, DeskSettings, Holding, Outbox, Outgoing, Phase, Stop, Way, handed_back
+from noontide.worker.places import Places
 
 TICK_MIN_MS: Final = 20
 NEVER_MS: Final = float("inf")
@@ -45,16 +45,15 @@ class Desk:
         self._tokens: dict[tuple[str, int], Holding] = {}
         self._waiting: deque[Holding] = deque()
         self._held = 0
-        self._busy = 0
+        self._places = Places(settings.concurrency)
         self._stuck: set[Holding] = set()
-        self._full_since_ms: float | None = None
         self._lanes: set[str] = set()
         self._noted_ms: dict[str, float] = {}
 
     @property
     def busy(self) -> int:
         """Places taken: claimed, running, or lost to something that does not end."""
-        return self._busy
+        return self._places.taken
 
     @property
     def stuck(self) -> int:
@@ -68,9 +67,9 @@ class Desk:
 
     def wanted(self, now_ms: float) -> int:
         """How many more invitations are of use."""
-        if self.draining or self._full_for(now_ms) >= self._settings.hold_ms:
+        if self.draining or self._places.full_for_ms(now_ms) >= self._settings.hold_ms:
             return 0
-        return max(0, self._settings.concurrency - self._busy + self._settings.prefetch - self._held)
+        return max(0, self._places.free + self._settings.prefetch - self._held)
 
     # --- what comes in
 
@@ -81,7 +80,7 @@ class Desk:
             try:
                 invitation = decode_invitation(each.value)
             except ValueError as error:
-                self._note(logging.ERROR, f"{lane} {each.place}: not an invitation, passed over: {error}")
+                self.out.note(logging.ERROR, f"{lane} {each.place}: not an invitation, passed over: {error}")
                 self.out.accepted.append((lane, each.place))
                 continue
             self._welcome(lane, each, invitation, now_ms)
@@ -122,8 +121,8 @@ class Desk:
         """An attempt is over."""
         if holding in self._stuck:
             self._stuck.discard(holding)
-            self._free()
-            self._note(logging.WARNING, f"{holding.invitation.run_id} has returned; its place is free again")
+            self._places.give_back()
+            self.out.note(logging.WARNING, f"{holding.invitation.run_id} has returned; its place is free again")
         else:
             self._report(holding, end, now_ms)
             self._forget(holding)
@@ -132,7 +131,7 @@ class Desk:
     def progressed(self, holding: Holding, fraction: float | None, note: str) -> None:
         """A handler says how far it is."""
         if holding.phase is Phase.RUNNING:
-            draft = self._draft(holding.lane, holding.invitation.slot)
+            draft = self.out.draft(holding.lane, holding.invitation.slot)
             draft.progress[holding.invitation.run_id, holding.token] = fraction, note
 
     def logged(self, outgoing: Outgoing) -> None:
@@ -153,7 +152,10 @@ class Desk:
             if not holding.claimed_ms:
                 holding.claimed_ms = now_ms
                 self._wake_at(now_ms + self._settings.claim_retry_ms)
-        ends = self._cut(address, draft)
+        limits = self._settings
+        ends, rest = draft.first_ends(events_max=limits.frame_max_events, bytes_max=limits.frame_max_bytes)
+        if rest is not None:
+            self.out.drafts[address] = rest
         frame = Frame(
             worker=self._worker,
             inbox=self._inbox,
@@ -163,16 +165,6 @@ class Desk:
             progress=[(*key, fraction, note) for key, (fraction, note) in draft.progress.items()],
         )
         return Outgoing(frame, claims)
-
-    def _cut(self, address: Address, draft: Draft) -> list[End]:
-        """The ends that fit into one frame; the others wait for the next."""
-        size = 0
-        for count, end in enumerate(draft.ends):
-            size += len(end.result) + 4 * len(end.error or "") + 200
-            if count and (size > self._settings.frame_max_bytes or count >= self._settings.frame_max_events):
-                self.out.drafts[address] = Draft(ends=draft.ends[count:])
-                return draft.ends[:count]
-        return draft.ends
 
     # --- time
 
@@ -195,10 +187,10 @@ class Desk:
         self.next_ms = max(self.next_ms, now_ms + TICK_MIN_MS)
 
     def _tick_held(self, holding: Holding, now_ms: float) -> None:
-        age_ms = now_ms - holding.arrived_ms
         if holding.place is None:
             return
-        if age_ms < self._settings.hold_max_ms and self._full_for(now_ms) < self._settings.hold_ms:
+        age_ms = now_ms - holding.arrived_ms
+        if age_ms < self._settings.hold_max_ms and self._places.full_for_ms(now_ms) < self._settings.hold_ms:
             self._wake_at(now_ms + min(self._settings.hold_ms, self._settings.hold_max_ms - age_ms))
         elif holding.last:
             self._settle(holding)  # the group would give it up: nobody has it then until its queue deadline
@@ -210,14 +202,15 @@ class Desk:
     def _tick_claimed(self, holding: Holding, now_ms: float) -> None:
         if not holding.claimed_ms:
             return
-        if now_ms - holding.claimed_ms >= self._start_within_ms(holding.invitation.lease_ms):
-            self._note(logging.WARNING, f"{holding.invitation.run_id}: nobody answered the claim in time; dropped")
+        late_ms = holding.claimed_ms + self._start_within_ms(holding.invitation.lease_ms)
+        if now_ms >= late_ms:
+            self.out.note(logging.WARNING, f"{holding.invitation.run_id}: nobody answered the claim in time; dropped")
             self._forget(holding)  # a grant that still comes is handed back
             return
         if holding.place is None and now_ms - holding.asked_ms >= self._settings.claim_retry_ms:
             holding.asked_ms = now_ms
-            self._draft(holding.lane, holding.invitation.slot).claims.append(holding)
-        self._wake_at(max(holding.asked_ms + self._settings.claim_retry_ms, now_ms + TICK_MIN_MS))
+            self.out.draft(holding.lane, holding.invitation.slot).claims.append(holding)
+        self._wake_at(min(holding.asked_ms + self._settings.claim_retry_ms, late_ms))
 
     def _tick_running(self, holding: Holding, now_ms: float) -> None:
         if now_ms >= holding.until_ms:
@@ -237,7 +230,7 @@ class Desk:
 
     def _beat(self, holding: Holding, now_ms: float) -> None:
         if now_ms >= holding.beat_ms:
-            self._draft(holding.lane, holding.invitation.slot).beats.add(holding)
+            self.out.draft(holding.lane, holding.invitation.slot).beats.add(holding)
             holding.beat_ms = now_ms + holding.invitation.heartbeat_ms
         self._wake_at(min(holding.beat_ms, holding.until_ms))
 
@@ -270,29 +263,27 @@ class Desk:
     # --- steps
 
     def _claim(self, now_ms: float) -> None:
-        while self._waiting and self._busy < self._settings.concurrency:
+        while self._waiting and self._places.free:
             holding = self._waiting.popleft()
             if self._table.get(holding.key) is holding:
+                self._places.take(now_ms)
                 self._enter(holding)
-                if self._busy >= self._settings.concurrency:
-                    self._full_since_ms = now_ms
-                    self._wake_at(now_ms + self._settings.hold_ms)
+        if not self._places.free:
+            self._wake_at(now_ms + self._settings.hold_ms)
 
     def _enter(self, holding: Holding) -> None:
         holding.phase = Phase.CLAIMED
         self._held -= 1
-        if holding.way is not Way.NONE:
-            self._busy += 1
-        self._draft(holding.lane, holding.invitation.slot).claims.append(holding)
+        self.out.draft(holding.lane, holding.invitation.slot).claims.append(holding)
 
     def _granted(self, slot: int, key: tuple[str, int], token: int, lease_ms: int, now_ms: float) -> None:
         holding = self._table.get(key)
         if holding is None or not holding.claimed_ms:
             for lane in self._lanes:  # the lane is not known any more; a wrong one is ignored
-                self._draft(lane, slot).ends.append(_handed_back(key[0], token, "granted too late"))
+                self.out.draft(lane, slot).ends.append(handed_back(key[0], token, "granted too late"))
         elif holding.phase is not Phase.CLAIMED:
             if token != holding.token:
-                self._draft(holding.lane, slot).ends.append(_handed_back(key[0], token, "an older grant still runs"))
+                self.out.draft(holding.lane, slot).ends.append(handed_back(key[0], token, "an older grant still runs"))
         else:
             self._start(holding, token, lease_ms, now_ms)
 
@@ -301,7 +292,9 @@ class Desk:
         if self.draining:
             self._hand_back(holding, "the worker stops", now_ms)
         elif now_ms - holding.claimed_ms >= self._start_within_ms(lease_ms):
-            self._note(logging.WARNING, f"{holding.invitation.run_id}: the grant came too late to start; handed back")
+            self.out.note(
+                logging.WARNING, f"{holding.invitation.run_id}: the grant came too late to start; handed back"
+            )
             self._hand_back(holding, "the grant came too late", now_ms)
         else:
             invitation = holding.invitation
@@ -325,17 +318,17 @@ class Desk:
         name = str(holding.invitation.target.get("handler", "http"))
         if now_ms - self._noted_ms.get(name, -NEVER_MS) >= self._settings.stranger_note_ms:
             self._noted_ms[name] = now_ms
-            self._note(logging.WARNING, f"no handler {name!r} in this worker: its runs are handed back")
+            self.out.note(logging.WARNING, f"no handler {name!r} in this worker: its runs are handed back")
 
     def _cancelled(self, run_id: str, token: int, reason: str) -> None:
         holding = self._tokens.get((run_id, token))
         if holding is None or holding.stop is not None:
             return
-        self._note(logging.INFO, f"{run_id}: cancelled ({reason})")
+        self.out.note(logging.INFO, f"{run_id}: cancelled ({reason})")
         if holding.phase is Phase.RUNNING:
             self._stop(holding, Stop.CANCELLED)
         else:
-            self._draft(holding.lane, holding.invitation.slot).ends.append(
+            self.out.draft(holding.lane, holding.invitation.slot).ends.append(
                 End(run_id=run_id, token=token, outcome=Outcome.CANCELLED)
             )
             self._forget(holding)
@@ -344,7 +337,7 @@ class Desk:
         holding = self._tokens.get((run_id, token))
         if holding is None:
             return
-        self._note(logging.WARNING, f"{run_id}: the lease is lost; whatever comes of it is ignored")
+        self.out.note(logging.WARNING, f"{run_id}: the lease is lost; whatever comes of it is ignored")
         if holding.phase is Phase.RUNNING:
             self._stop(holding, Stop.LOST)
             self._leave_behind(holding)
@@ -360,7 +353,7 @@ class Desk:
         still = "thread is still running" if holding.way is Way.THREAD else "task does not end"
         after_s = (now_ms - holding.started_ms) / 1000
         error = f"{why.value} after {after_s:.1f} s; the {still}"
-        self._note(logging.ERROR, f"{holding.invitation.run_id}: {error}; its place is lost until it returns")
+        self.out.note(logging.ERROR, f"{holding.invitation.run_id}: {error}; its place is lost until it returns")
         end = End(run_id=holding.invitation.run_id, token=holding.token, outcome=Outcome.FAILED, error=error)
         self._report(holding, end, now_ms)
         self._stop(holding, why)
@@ -373,7 +366,7 @@ class Desk:
         self._tokens.pop((holding.invitation.run_id, holding.token), None)
 
     def _hand_back(self, holding: Holding, why: str, now_ms: float) -> None:
-        self._report(holding, _handed_back(holding.invitation.run_id, holding.token, why), now_ms)
+        self._report(holding, handed_back(holding.invitation.run_id, holding.token, why), now_ms)
         self._forget(holding)
 
     def _report(self, holding: Holding, end: End, now_ms: float) -> None:
@@ -381,7 +374,7 @@ class Desk:
             end.duration_ms = int(now_ms - holding.started_ms)
         if not end.result:
             end.result = _NO_RESULT  # any other empty Raw would be written, as nothing, and spoil the frame
-        self._draft(holding.lane, holding.invitation.slot).ends.append(end)
+        self.out.draft(holding.lane, holding.invitation.slot).ends.append(end)
 
     def _forget(self, holding: Holding) -> None:
         self._settle(holding)
@@ -391,7 +384,7 @@ class Desk:
         if holding.phase is Phase.HELD:
             self._held -= 1
         elif holding.way is not Way.NONE:
-            self._free()
+            self._places.give_back()
         holding.phase = Phase.STUCK  # nothing that still points to it may act on it
 
     def _settle(self, holding: Holding) -> None:
@@ -399,29 +392,9 @@ class Desk:
             self.out.accepted.append((holding.lane, holding.place))
             holding.place = None
 
-    def _free(self) -> None:
-        self._busy -= 1
-        self._full_since_ms = None
-
-    def _full_for(self, now_ms: float) -> float:
-        return -1.0 if self._full_since_ms is None else now_ms - self._full_since_ms
-
     def _start_within_ms(self, lease_ms: int) -> int:
         return lease_ms - lease_ms // self._settings.lease_margin
-
-    def _draft(self, lane: str, slot: int) -> Draft:
-        draft = self.out.drafts.get((lane, slot))
-        if draft is None:
-            draft = self.out.drafts[lane, slot] = Draft()
-        return draft
 
     def _wake_at(self, at_ms: float) -> None:
         if at_ms < self.next_ms:
             self.next_ms = at_ms
-
-    def _note(self, level: int, text: str) -> None:
-        self.out.notes.append(Note(level, text))
-
-
-def _handed_back(run_id: str, token: int, why: str) -> End:
-    return End(run_id=run_id, token=token, outcome=Outcome.HANDED_BACK, error=why)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from noontide.ports.run_source import Place
 from noontide.records.runs import Invitation
-from noontide.records.worker_events import End, Frame
+from noontide.records.worker_events import End, Frame, Outcome
 
 Address = tuple[str, int]
 """Lane and slot: where a frame goes."""
@@ -110,6 +110,15 @@ class Draft:
     def __bool__(self) -> bool:
         return bool(self.claims or self.ends or self.beats or self.progress)
 
+    def first_ends(self, *, events_max: int, bytes_max: int) -> tuple[list[End], Draft | None]:
+        """The ends that fit into one frame, and the others for the next; one end always fits."""
+        size = 0
+        for count, end in enumerate(self.ends):
+            size += len(end.result) + 4 * len(end.error or "") + 200
+            if count and (size > bytes_max or count >= events_max):
+                return self.ends[:count], Draft(ends=self.ends[count:])
+        return self.ends, None
+
 
 @dataclass(slots=True)
 class Outbox:
@@ -121,6 +130,17 @@ class Outbox:
     released: list[tuple[str, Place]] = field(default_factory=list)
     drafts: dict[Address, Draft] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+
+    def draft(self, lane: str, slot: int) -> Draft:
+        """What waits to be said to a slot, to add to."""
+        draft = self.drafts.get((lane, slot))
+        if draft is None:
+            draft = self.drafts[lane, slot] = Draft()
+        return draft
+
+    def note(self, level: int, text: str) -> None:
+        """Have a line logged."""
+        self.notes.append(Note(level, text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,3 +167,8 @@ class DeskSettings:
     lease_margin: int = 5
     frame_max_events: int = 4_000
     frame_max_bytes: int = 400_000
+
+
+def handed_back(run_id: str, token: int, why: str) -> End:
+    """The end of an attempt that was not started, or given up: it costs none."""
+    return End(run_id=run_id, token=token, outcome=Outcome.HANDED_BACK, error=why)

@@ -21,7 +21,7 @@ from noontide.ports.target_executor import TargetExecutor
 from noontide.records.runs import Invitation
 from noontide.records.worker_events import End, Outcome
 from noontide.worker.app import App
-from noontide.worker.attempt import Attempt
+from noontide.worker.attempt import Attempt, stopped
 from noontide.worker.context import Context
 from noontide.worker.crew import Crew
 from noontide.worker.holding import Holding, Stop, Way
@@ -140,7 +140,7 @@ class Stage:
         try:
             end = await self._http.execute(holding.invitation, holding.token, cancelled=request.cancelled)
         except asyncio.CancelledError:
-            end = End(run_id=holding.invitation.run_id, token=holding.token, outcome=Outcome.HANDED_BACK)
+            end = stopped(holding, holding.stop or Stop.SHUTDOWN)
         except Exception as error:  # a fault of ours must not cost the worker a place for ever
             log.exception("%s: the request could not be carried out", holding.invitation.run_id)
             text = f"{type(error).__name__}: {error}"[:2_000]
