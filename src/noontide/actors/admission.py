@@ -34,6 +34,7 @@ from noontide.records.jobs import job_headers
 from noontide.records.leases import decode_lease
 from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
 from noontide.records.state import decode_cursor
+from noontide.records.topics import DEFAULT_LANES
 
 SETTLED_MAX = 100
 """Occurrences of one job that are claimed ahead of a request; older ones are left to the misfire rule."""
@@ -190,6 +191,9 @@ class Admission:
         if missing:
             _ask_for_fresh_config(scene)
             raise InvalidDefinition.of("/calendar", f"no calendar is called {missing[0]!r}")
+        if job.lane not in (*DEFAULT_LANES, *config.lanes):
+            _ask_for_fresh_config(scene)
+            raise InvalidDefinition.of("/lane", f"no lane is called {job.lane!r}")
         if isinstance(job.target, TopicTarget):
             registered = config.topics.get(job.target.name)
             if registered is not None and not registered.allows(job.tenant):

@@ -74,7 +74,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
     """Publish a run to the workers of its lane, if the window has room."""
     world, effects = scene
     run, row = claim.run, claim.row
-    if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms[run.lane]:
+    if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms.get(run.lane, 0):
         wait(claim, effects, reason=f"ready in lane {run.lane}")
         return
     queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
@@ -91,6 +91,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
     topic = TopicPartition(world.layout.name("runs", lane=run.lane), effects.names.slot)
     effects.publish(claim.partition, queued, hold, record, topic)
     effects.published[run.lane] += run.run_id not in world.promised
+    effects.used[topic.topic] += 1
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:

@@ -40,7 +40,11 @@ class Held:
 
 @dataclass(slots=True)
 class Lane:
-    """Counters and deadlines. unanswered: offers that lapsed since the last claim; nobody seems to listen."""
+    """Counters and deadlines.
+
+    unanswered: offers that lapsed since the last claim; nobody seems to listen. last_claim_ms: in lease time;
+    last_offer_ms: in broker time.
+    """
 
     window: int
     clock: LeaseClock = field(default_factory=LeaseClock)
@@ -49,6 +53,7 @@ class Lane:
     held: int = 0
     unanswered: int = 0
     last_claim_ms: int | None = None
+    last_offer_ms: int = 0
 
     def add(self, run_id: str, held: Held) -> None:
         """A run was published or granted."""
@@ -83,8 +88,12 @@ class Lane:
                 limit -= 1
                 yield run_id
 
-    def room(self, settings: SchedulerSettings) -> int:
-        """How many more runs may be offered."""
+    def room(self, settings: SchedulerSettings, now_ms: int) -> int:
+        """How many more runs may be offered. What was offered long ago is gone, and the next worker finds nothing."""
+        if self.queued:
+            self.last_offer_ms = now_ms
+        elif now_ms - self.last_offer_ms > settings.offers_kept_ms:
+            self.unanswered = 0
         deaf = self.last_claim_ms is None or self.clock.now_ms - self.last_claim_ms > settings.window_lapse_ms
         window = settings.window_min - self.unanswered if deaf else self.window
         return max(0, window - self.queued)

@@ -84,12 +84,10 @@ class LeaseKeeper:
 
     # --- gather
 
-    def rooms(self) -> defaultdict[str, int]:
-        """How many more runs each lane's window takes; lanes nobody has asked for begin with the smallest window."""
-        settings = self._settings
-        return defaultdict(
-            lambda: settings.window_min, {name: lane.room(settings) for name, lane in self._lanes.items()}
-        )
+    def room(self, name: str, now_ms: int) -> int:
+        """How many more runs a lane's window takes; one nobody has asked for begins with the smallest window."""
+        lane = self._lanes.get(name)
+        return self._settings.window_min if lane is None else lane.room(self._settings, now_ms)
 
     def collect(self, frames_max: int) -> KeeperWork:
         """Take what is to be decided now, `frames_max` frames at most."""

@@ -71,6 +71,8 @@ class SchedulerSettings:
     """Most runs offered to a lane and not claimed, per slot; the rest of the backlog waits in order."""
     window_lapse_ms: int = MINUTE_MS
     """A lane in which nothing was claimed for so long counts as not listening: nothing is offered to it twice."""
+    offers_kept_ms: int = DAY_MS
+    """How long what was offered can be taken: `retention.ms` of `runs.<lane>`. After that, more may be offered."""
     expiries_max: int = 500
     """Leases that expire per cycle, lane and slot."""
     timeout_grace_ms: int = 5_000

@@ -37,6 +37,7 @@ from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
 from noontide.records.state import DEAD, Position
+from noontide.records.topics import DEFAULT_LANES
 from noontide.records.worker_inbox import Answer
 
 
@@ -153,12 +154,12 @@ class Slot:
 
     def _take_ready(self, work: dict[int, Work], world: World) -> World:
         """Runs for which a lane's window has room, in the order of its queue; what falls due gets the rest."""
-        rooms, promised = self.keeper.rooms(), set[str]()
+        rooms, promised = self._rooms(world), set[str]()
         limit = min(self._settings.due_max, self._caution.limit)
         if limit == 1 and work:
             limit = 0
         for lane in self.ready.lanes():
-            for number, run_id in self.ready.take(lane, min(limit, rooms[lane])):
+            for number, run_id in self.ready.take(lane, min(limit, rooms.get(lane, 0))):
                 run = self._free_run(number, run_id)
                 if run is not None and run_id not in promised:
                     work.setdefault(number, Work()).released.append(run)
@@ -166,6 +167,16 @@ class Slot:
                     rooms[lane] -= 1
         rooms.update(dict.fromkeys(self.ready.lanes(), 0))
         return replace(world, rooms=rooms, promised=frozenset(promised))
+
+    def _rooms(self, world: World) -> dict[str, int]:
+        """How many runs each lane takes now: its window, if its topic is well."""
+        return {
+            lane: min(self.keeper.room(lane, world.now_ms), self._ports.breakers.allowance(topic, world.now_ms))
+            for lane, topic in self._lane_topics(world.config).items()
+        }
+
+    def _lane_topics(self, config: ConfigView) -> dict[str, str]:
+        return {lane: self.names.layout.name("runs", lane=lane) for lane in (*DEFAULT_LANES, *config.lanes)}
 
     def _free_run(self, partition: int, run_id: str) -> Run | None:
         run = self.partitions[partition].live.by_id.get(run_id)
@@ -381,7 +392,8 @@ class Slot:
 
     def _blame(self, doubt: Doubt, plan: Plan) -> None:
         """Learn from a failed commit: a target topic is distrusted, otherwise less is tried at a time."""
-        topics = {suspect.topic for suspect in doubt.suspects} & plan.world.routes.keys()
+        known = {*plan.world.routes, *self._lane_topics(plan.world.config).values()}
+        topics = {suspect.topic for suspect in doubt.suspects} & known
         for topic in topics:
             self._ports.breakers.trip(topic, str(doubt), plan.world.now_ms)
         if not topics:

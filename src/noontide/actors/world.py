@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,5 +34,5 @@ class World:
     config: ConfigView
     routes: Mapping[str, Route] = field(default_factory=dict)
     config_is_fresh: bool = False
-    rooms: Mapping[str, int] = field(default_factory=lambda: defaultdict(int))
+    rooms: Mapping[str, int] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
