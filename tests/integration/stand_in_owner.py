@@ -1,9 +1,9 @@
-"""An owner of slots that publishes what it is given and grants what is claimed: the other side of a worker, on Kafka."""
+"""An owner of slots that publishes what it is given and grants what is claimed: the other side of a worker."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -36,30 +36,32 @@ class StandInOwner:
         self.answers = True
         self.heard = Heard()
         self.changed = threading.Condition()
-        self._bootstrap = bootstrap
-        self._layout = layout
+        self.bootstrap = bootstrap
+        self.layout = layout
         self._lane = lane
         self._lease_ms = lease_ms
         self._stopping = False
         self._tokens: dict[str, tuple[str, int]] = {}
-        self._unanswered: list[tuple[Frame, int]] = []
-        self._producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
+        self._producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 2})
         self._thread = threading.Thread(target=self._listen, daemon=True)
 
-    def publish(self, invitations: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]], slots: Iterable[int]) -> None:
+    def publish(self, invitations: Sequence[tuple[bytes, bytes]], slots: Iterable[int], *, commit: bool = True) -> None:
         """Append invitations (key, value), the n-th to the n-th slot, in one transaction."""
-        producer = ck.Producer({"bootstrap.servers": self._bootstrap, "transactional.id": f"{self._layout.prefix}owner"})
+        producer = ck.Producer({"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.layout.prefix}owner"})
         producer.init_transactions()
         producer.begin_transaction()
-        items = invitations.items() if isinstance(invitations, Mapping) else invitations
-        for (key, value), slot in zip(items, slots, strict=False):
-            producer.produce(self._layout.name("runs", lane=self._lane), value, key, partition=slot)
+        for (key, value), slot in zip(invitations, slots, strict=False):
+            producer.produce(self.layout.name("runs", lane=self._lane), value, key, partition=slot)
             producer.poll(0)
-        producer.commit_transaction()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.flush(10)
+            producer.abort_transaction()
 
     def say(self, answer: Answer, inbox: int) -> None:
         """Send an answer to a worker."""
-        topic = self._layout.name("worker-inbox")
+        topic = self.layout.name("worker-inbox")
         self._producer.produce(topic, encode_answer(answer), answer.worker.encode(), partition=inbox)
         self._producer.flush(5)
 
@@ -68,17 +70,11 @@ class StandInOwner:
         with self.changed:
             assert self.changed.wait_for(lambda: holds(self.heard), within_s), f"not heard within {within_s} s: {what}"
 
-    def resume(self) -> None:
-        """Answer again, and what was not answered."""
-        self.answers = True
-        for frame, slot in self._unanswered:
-            self._answer(frame, slot)
-
     def _listen(self) -> None:
-        settings = {"bootstrap.servers": self._bootstrap, "group.id": "owner", "enable.auto.commit": False}
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "owner", "enable.auto.commit": False}
         consumer = ck.Consumer({**settings, "fetch.wait.max.ms": 50})
-        topic = self._layout.name("worker-events", lane=self._lane)
-        consumer.assign([ck.TopicPartition(topic, slot, 0) for slot in range(self._layout.slots)])
+        topic = self.layout.name("worker-events", lane=self._lane)
+        consumer.assign([ck.TopicPartition(topic, slot, 0) for slot in range(self.layout.slots)])
         while not self._stopping:
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
@@ -98,10 +94,7 @@ class StandInOwner:
             self.changed.notify_all()
 
     def _answer(self, frame: Frame, slot: int) -> None:
-        if not frame.claims:
-            return
-        if not self.answers:
-            self._unanswered.append((frame, slot))
+        if not frame.claims or not self.answers:
             return
         answer = Answer(worker=frame.worker, slot=slot, grants=[], denied=[])
         for run_id, attempt in frame.claims:
