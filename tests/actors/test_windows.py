@@ -184,8 +184,6 @@ async def test_what_falls_due_does_not_overtake_the_queue() -> None:
         assert _offered(stage)[:2] == [late[0], late[1]]
 
 
-
-
 async def test_one_item_at_a_time_serves_the_queue_too() -> None:
     """After doubts a slot takes one item at a time; a run that is ready is one."""
     async with _stage(SchedulerSettings(window_min=1)) as stage:

@@ -15,6 +15,8 @@ from noontide.records.topics import Layout
 from noontide.records.worker_events import Frame, encode_frame
 from noontide.records.worker_inbox import Answer, encode_answer
 
+PART_MAX = 500
+"""Runs of each kind that one record answers about."""
 Addressed = tuple[TopicPartition, Record]
 
 
@@ -22,8 +24,23 @@ def answer_records(answers: Iterable[tuple[int, Answer]], layout: Layout) -> Ite
     """Records for the inboxes of workers, of (partition, what is said); nothing is said in none."""
     inbox = layout.name("worker-inbox")
     for partition, answer in answers:
-        if answer:
-            yield TopicPartition(inbox, partition), Record(answer.worker.encode(), encode_answer(answer))
+        for part in _parts(answer):
+            yield TopicPartition(inbox, partition), Record(answer.worker.encode(), encode_answer(part))
+
+
+def _parts(answer: Answer) -> Iterator[Answer]:
+    """An answer in records of a size that a topic takes."""
+    longest = max(len(answer.grants), len(answer.denied), len(answer.cancels), len(answer.lost))
+    for start in range(0, longest, PART_MAX):
+        part = slice(start, start + PART_MAX)
+        yield Answer(
+            worker=answer.worker,
+            slot=answer.slot,
+            grants=answer.grants[part],
+            denied=answer.denied[part],
+            cancels=answer.cancels[part],
+            lost=answer.lost[part],
+        )
 
 
 def probe_records(lanes: Iterable[str], names: Names, owner: str) -> Iterator[Addressed]:

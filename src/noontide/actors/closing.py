@@ -12,6 +12,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timelines import plan_of
 from noontide.core.cursor import JobState
 from noontide.core.definition import load_definition
+from noontide.core.instants import format_instant
 from noontide.core.policies import Guarantee
 from noontide.core.retry import backoff_ms, may_retry
 from noontide.core.run import Run, RunEvent, RunState, advance
@@ -78,7 +79,8 @@ class Closing:
         attempts = f"[{run.history}]" if run.history else None
         line = executions.closed(
             run.run_id, run.job_id, tenant=run.tenant, times=times, state=state, reason=reason, attempt=run.attempt,
-            token=run.token, target=run.target, worker=run.worker, started_at=run.granted_ms or None,
+            token=run.token, target=run.target, worker=run.worker,
+            started_at=format_instant(run.granted_ms) if run.granted_ms else None,
             late_ms=max(0, (run.granted_ms or world.now_ms) - run.start_ms), attempts=attempts,
         )  # fmt: skip
         effects.record(run.run_id.encode(), line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, MutableMapping
 
 from noontide.actors.closing import Delivered
@@ -12,7 +13,7 @@ from noontide.actors.partition import Partition
 from noontide.core.run import Run, RunState
 from noontide.ports.due_index import DueIndex
 from noontide.records import rows
-from noontide.records.job_row import decode_job_row
+from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.leases import decode_lease
 from noontide.records.state import decode_position, position_record_key
 
@@ -53,15 +54,17 @@ def load_runs(index: DueIndex, partitions: Mapping[int, Partition], keeper: Leas
 def _resumed(index: DueIndex, partition: Partition, run: Run, keeper: LeaseKeeper) -> list[Send]:
     """A run that was handed out by the owner before.
 
-    One for a topic is sent again, unless it must not happen twice; one that workers take is waited for.
+    One for a topic is sent again, unless it must not happen twice; one that workers take is waited for. Without a
+    definition neither is possible: its turn comes at once, and then it is set aside.
     """
     number, run_id = partition.number, run.run_id.encode()
     key = rows.claimed_key(number, run_id) if run.kept else rows.job_key(number, run.job_id.encode())
-    found = index.get_many([key])[0]
-    if found is None:
-        return []
-    row = decode_job_row(found)
-    if run.lane:
+    row = _readable(index.get_many([key])[0])
+    if row is None and run.lane:
+        keeper.load(run, Hold(number, queue_ms=0, lease_ms=0, timeout_ms=0, once=1))
+    elif row is None:
+        partition.deliveries.append(Delivered(run.run_id, "its definition is lost", retriable=False))
+    elif run.lane:
         keeper.load(run, Hold(number, row.queue_ms, row.lease_ms, row.timeout_ms, row.once))
     elif row.once:
         unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
@@ -69,6 +72,13 @@ def _resumed(index: DueIndex, partition: Partition, run: Run, keeper: LeaseKeepe
     else:
         return [send_of(number, run, row)]
     return []
+
+
+def _readable(row: bytes | None) -> JobRow | None:
+    try:
+        return None if row is None else decode_job_row(row)
+    except (ValueError, struct.error):
+        return None
 
 
 def _all_rows(index: DueIndex, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:

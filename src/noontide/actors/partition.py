@@ -264,13 +264,12 @@ class Partition:
         match item:
             case Input():
                 self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
-            case Run():
-                if scene.effects.current(item) is None:
-                    return
-                reason = f"could not be handled: {reason}"
-                self.closing.close(item, scene, state=advance(item.state, RunEvent.GIVE_UP), reason=reason)
-            case Delivered():
-                pass
+            case Delivered() | Run():
+                known = self.live.by_id.get(item.run_id)
+                run = None if known is None else scene.effects.current(known)
+                if run is not None:
+                    state, reason = advance(run.state, RunEvent.GIVE_UP), f"could not be handled: {reason}"
+                    self.closing.close(run, scene, state=state, reason=reason)
             case key, value:
                 self._quarantine(key, value, reason, scene)
 
