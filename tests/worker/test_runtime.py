@@ -325,6 +325,14 @@ async def test_an_http_target_that_is_late_is_given_up_at_its_timeout() -> None:
         assert (end.outcome, end.error) == (Outcome.FAILED, "timed out after 0.1 s")
 
 
+async def test_at_shutdown_a_request_goes_back_instead_of_being_cancelled() -> None:
+    courier = Courier()
+    async with working(Scene(worker.App(), courier, drain_ms=50)) as scene:
+        scene.invite(1, handler=None, payload="wait")
+        await asyncio.to_thread(courier.began.wait, 10)
+    assert scene.owner.ends[run(1)].outcome is Outcome.HANDED_BACK
+
+
 # --- the way out
 
 

@@ -187,7 +187,8 @@ def _cancel(attempt: Attempt) -> None:
 
 
 def _stop_request(request: Request) -> None:
-    """Asked to cancel it says so itself; at shutdown and at a timeout it is given up."""
-    request.cancelled.set()
-    if request.holding.stop in (Stop.SHUTDOWN, Stop.TIMED_OUT) and request.task is not None:
+    """Asked to cancel it says how it ended; at shutdown and at a timeout it is given up (see `TargetExecutor`)."""
+    if request.holding.stop in (Stop.CANCELLED, Stop.LOST):
+        request.cancelled.set()
+    elif request.task is not None:
         request.task.cancel()
