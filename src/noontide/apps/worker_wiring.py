@@ -7,8 +7,10 @@ import gc
 import logging
 import secrets
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from noontide.adapters.kafka.classic_group import ClassicGroupSource
 from noontide.adapters.kafka.connection import KafkaConnection
@@ -20,6 +22,9 @@ from noontide.records.topics import Layout
 from noontide.worker.app import App
 from noontide.worker.runtime import Runtime, WorkerPorts, WorkerSettings
 from noontide.worker.stage import HttpStage
+
+if TYPE_CHECKING:
+    from noontide.apps.worker_http import HttpOptions
 
 log = logging.getLogger("noontide.worker")
 RECORDS_MAX = 500
@@ -44,19 +49,12 @@ class WorkerOptions:
     group: str = "workers"
     protocol: GroupProtocol = GroupProtocol.AUTO
     settings: WorkerSettings = field(default_factory=WorkerSettings)
-    http: HttpStage | None = None
+    http: HttpOptions | None = None
 
 
 def new_worker_id() -> str:
     """An id for this incarnation of the process: w- and 8 hexadecimal digits."""
     return f"w-{secrets.token_hex(4)}"
-
-
-def http_executor() -> HttpStage:
-    """What carries out HTTP targets; imported here, since a worker without them does not need its client."""
-    from noontide.adapters.http.executor import HttpExecutor
-
-    return HttpExecutor()
 
 
 async def run_worker(app: App, options: WorkerOptions, stop: asyncio.Event) -> None:
@@ -66,12 +64,25 @@ async def run_worker(app: App, options: WorkerOptions, stop: asyncio.Event) -> N
     log.info("worker %s: handlers %s; HTTP %s", worker_id, names, "off" if options.http is None else "on")
     sources = {lane: await asyncio.to_thread(open_source, options, lane) for lane in options.lanes}
     line = WorkerBus(options.connection, options.layout, worker_id=worker_id)
-    ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=options.http)
-    runtime = Runtime(app, ports, options.settings, worker_id=worker_id, inbox=inbox_of(worker_id))
-    gc.collect()
-    gc.freeze()  # what exists now stays; the collector need not look at it again
-    await runtime.run(stop)
+    async with AsyncExitStack() as stack:
+        http = await _open_http(options, line, stack)
+        ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=http)
+        runtime = Runtime(app, ports, options.settings, worker_id=worker_id, inbox=inbox_of(worker_id))
+        gc.collect()
+        gc.freeze()  # what exists now stays; the collector need not look at it again
+        await runtime.run(stop)
     log.info("worker %s has stopped", worker_id)
+
+
+async def _open_http(options: WorkerOptions, line: WorkerBus, stack: AsyncExitStack) -> HttpStage | None:
+    """What carries out HTTP targets; imported here, since a worker without them does not need its client."""
+    if options.http is None:
+        return None
+    from noontide.apps.worker_http import open_http, serve_completions
+
+    executor = await stack.enter_async_context(open_http(options.http, options.connection, options.layout))
+    await stack.enter_async_context(serve_completions(options.http, line, options.layout, options.lanes))
+    return executor
 
 
 def open_source(options: WorkerOptions, lane: str) -> RunSource:

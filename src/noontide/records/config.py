@@ -15,7 +15,7 @@ from noontide.core.calendar import Calendar, parse_calendar
 from noontide.core.errors import InvalidDefinition
 from noontide.records.topics import is_parameter
 
-KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel")
+KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel", "secret")
 EVERYBODY = "*"
 
 
@@ -79,6 +79,11 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
     match kind:
         case "target":
             _registered(name, document)
+        case "secret":
+            for member in ("tenants", "hosts"):
+                named = document.get(member)
+                if named != EVERYBODY and not (_is_names(named) and named):
+                    raise InvalidDefinition.of(f"/{member}", 'expected "*" or a list of names, not empty')
         case "calendar":
             parse_calendar(name, document, pointer="")
         case "domain" | "lane" if not is_parameter(name):

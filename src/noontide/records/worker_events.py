@@ -29,6 +29,10 @@ class Outcome(StrEnum):
     """The target answered 202 and will complete the run itself; no heartbeats until then."""
 
 
+NO_RESULT = msgspec.Raw(b"")
+"""No result. Always this object: another empty text would be written as it is, and spoil the frame."""
+
+
 class End(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The end of an attempt. token: that of its grant; anything else is counted and ignored.
 
@@ -44,7 +48,7 @@ class End(msgspec.Struct, kw_only=True, omit_defaults=True):
     error: str | None = None
     retry_after_ms: int | None = None
     status: int | None = None
-    result: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw = NO_RESULT
     truncated: bool = False
     duration_ms: int = 0
 

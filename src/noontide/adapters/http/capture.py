@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from noontide.adapters.http.connections import Exchange
+from noontide.records.worker_events import NO_RESULT
 
 REPLACEMENT = b"***"
 
@@ -83,7 +84,7 @@ def keep(captured: Captured, *, content_type: str, max_bytes: int, withheld: Seq
     """
     data = _withhold(captured.data, withheld)
     if not data or not captured.readable:
-        return Kept(msgspec.Raw(b""), truncated=not captured.complete)
+        return Kept(NO_RESULT, truncated=not captured.complete)
     if captured.complete and len(data) <= max_bytes and _is_json(data, content_type):
         return Kept(msgspec.Raw(data), truncated=False)
     text = data.decode("utf-8", "replace")

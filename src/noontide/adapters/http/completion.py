@@ -21,7 +21,7 @@ import msgspec
 import orjson
 
 from noontide.core.errors import NoontideError
-from noontide.records.worker_events import ERROR_MAX_CHARS, RESULT_MAX_BYTES, End, Outcome
+from noontide.records.worker_events import ERROR_MAX_CHARS, NO_RESULT, RESULT_MAX_BYTES, End, Outcome
 
 Complete = Callable[[End], Awaitable[None]]
 """Passes an end on; returns once it cannot be lost any more, else raises OSError, TimeoutError or NoontideError."""
@@ -138,12 +138,16 @@ def _end(whose: tuple[str, int], body: bytes) -> End:
         raise Problem(422, "Unprocessable content", "retry_after_ms must not be negative")
     run_id, token = whose
     if said.outcome == "succeeded":
-        return End(run_id=run_id, token=token, outcome=Outcome.SUCCEEDED, result=msgspec.Raw(result))
+        return End(run_id=run_id, token=token, outcome=Outcome.SUCCEEDED, result=_raw(result))
     error_text = (said.error or "the target said that it failed")[:ERROR_MAX_CHARS]
     return End(
         run_id=run_id, token=token, outcome=Outcome.FAILED, permanent=said.permanent, error=error_text,
-        retry_after_ms=said.retry_after_ms, result=msgspec.Raw(result),
+        retry_after_ms=said.retry_after_ms, result=_raw(result),
     )  # fmt: skip
+
+
+def _raw(result: bytes) -> msgspec.Raw:
+    return msgspec.Raw(result) if result else NO_RESULT
 
 
 async def _pass_on(complete: Complete, end: End) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
@@ -11,7 +11,7 @@ import httpcore
 import msgspec
 
 from noontide.adapters.http.refusals import Refused, Unready
-from noontide.records.worker_events import ERROR_MAX_CHARS, Outcome
+from noontide.records.worker_events import ERROR_MAX_CHARS, NO_RESULT, Outcome
 
 RETRIABLE = frozenset((408, 425, 429))
 """Besides all of 5xx."""
@@ -27,7 +27,7 @@ class Verdict:
     error: str | None = None
     retry_after_ms: int | None = None
     status: int | None = None
-    result: msgspec.Raw = field(default_factory=msgspec.Raw)
+    result: msgspec.Raw = NO_RESULT
     truncated: bool = False
 
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,7 @@ from noontide.apps.cli.spans import parse_span_ms
 from noontide.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
+    from noontide.apps.worker_http import HttpOptions
     from noontide.apps.worker_wiring import WorkerOptions
     from noontide.worker.app import App
 
@@ -36,6 +38,17 @@ if TYPE_CHECKING:
     help="How Kafka shares the runs out: auto takes a share group where there are some.",
 )
 @click.option("--http/--no-http", default=True, show_default=True, help="Carry out HTTP targets too.")
+@click.option("--allow-loopback", is_flag=True, help="HTTP targets may be on this machine.")
+@click.option("--allow-private", is_flag=True, help="HTTP targets may be in private networks.")
+@click.option(
+    "--allow-host", "allow_hosts", multiple=True, help="This host of HTTP targets is not checked; repeatable."
+)
+@click.option("--secrets", type=click.Path(file_okay=False, path_type=Path), help="Folder with a file per secret.")
+@click.option(
+    "--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates trusted besides the usual."
+)
+@click.option("--callback-url", help="Where targets reach the completion endpoint, as they see it.")
+@click.option("--callback-port", type=click.IntRange(1, 65_535), help="Serve the completion endpoint on this port.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
     help="What is logged to standard error.",
@@ -92,7 +105,7 @@ async def _run_until_signal(app: App, cluster: Cluster, options: dict[str, objec
 def _options(
     cluster: Cluster, *, lanes: tuple[str, ...], concurrency: int, prefetch: int | None, drain: str, **rest: object
 ) -> WorkerOptions:
-    from noontide.apps.worker_wiring import GroupProtocol, WorkerOptions, http_executor
+    from noontide.apps.worker_wiring import GroupProtocol, WorkerOptions
     from noontide.worker.holding import DeskSettings
     from noontide.worker.runtime import WorkerSettings
 
@@ -105,5 +118,20 @@ def _options(
         group=str(rest["group"]),
         protocol=GroupProtocol(str(rest["group_protocol"])),
         settings=WorkerSettings(desk=desk, drain_ms=drain_ms),
-        http=http_executor() if rest["http"] else None,
+        http=_http_options(rest) if rest["http"] else None,
     )
+
+
+def _http_options(given: dict[str, object]) -> HttpOptions:
+    from noontide.adapters.http.settings import HttpSettings
+    from noontide.apps.worker_http import HttpOptions
+
+    settings = HttpSettings(
+        allow_loopback=bool(given["allow_loopback"]),
+        allow_private=bool(given["allow_private"]),
+        allow_hosts=frozenset(given["allow_hosts"]),  # type: ignore[call-overload] # strings, from click
+        ca_file=given["ca_file"],  # type: ignore[arg-type]
+        callback_url=given["callback_url"],  # type: ignore[arg-type]
+    )
+    secrets, port = given["secrets"], given["callback_port"]
+    return HttpOptions(settings=settings, secrets=secrets, callback_port=port)  # type: ignore[arg-type]

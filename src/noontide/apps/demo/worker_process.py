@@ -6,11 +6,11 @@ import asyncio
 import signal
 from argparse import ArgumentParser
 
-from noontide.adapters.http.executor import HttpExecutor
 from noontide.adapters.http.settings import HttpSettings
 from noontide.apps.cli.common import Cluster
 from noontide.apps.cli.scheduler import log_to_stderr
 from noontide.apps.cli.worker import load_app
+from noontide.apps.worker_http import HttpOptions
 from noontide.apps.worker_wiring import WorkerOptions, run_worker
 from noontide.worker.holding import DeskSettings
 from noontide.worker.runtime import WorkerSettings
@@ -31,7 +31,7 @@ async def run(bootstrap: str, prefix: str) -> None:
         connection=cluster.connection(),
         layout=cluster.layout(),
         settings=WorkerSettings(desk=desk, drain_ms=DRAIN_MS),
-        http=HttpExecutor(HttpSettings(allow_loopback=True)),
+        http=HttpOptions(settings=HttpSettings(allow_loopback=True)),
     )
     await run_worker(load_app(HANDLERS), options, stop)
 
