@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
@@ -27,7 +27,7 @@ class Verdict:
     error: str | None = None
     retry_after_ms: int | None = None
     status: int | None = None
-    result: msgspec.Raw = NO_RESULT
+    result: msgspec.Raw = field(default_factory=lambda: NO_RESULT)
     truncated: bool = False
 
 
