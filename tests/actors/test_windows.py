@@ -12,7 +12,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.core.run import RunState
 from noontide.records.topics import Layout
 from noontide.records.worker_events import Outcome
-from noontide.testing.builders import once
+from noontide.testing.builders import every, once
 from noontide.testing.memory_stage import MemoryStage
 from noontide.testing.scripted_worker import Crew, Work
 from noontide.testing.virtual_clock import START_MS
@@ -293,3 +293,18 @@ async def test_a_handed_back_run_comes_again_and_costs_nothing() -> None:
         await say(stage, claims((_name(0), 1)), end(_name(0), 6))
         (line,) = stage.executions()
         assert (line["state"], line["attempt"], line["token"]) == ("succeeded", 1, 6)
+
+
+async def test_a_run_that_is_offered_and_changed_in_one_cycle_takes_one_place() -> None:
+    """A trigger and an update in the same cycle: the offered run gets its definition kept."""
+    async with _stage() as stage:
+        stage.put(handler("a", every("P1D")))
+        await stage.run_until_idle()
+        for _ in range(6):
+            stage.trigger("a")
+            stage.put(handler("a", every("P1D"), payload={"n": stage.clock.now_ms()}))
+            await stage.run_until_idle()
+            (run_id,) = stage.leases()
+            assert stage.leases()[run_id].state is RunState.QUEUED
+            await say(stage, claims((run_id, 1)), end(run_id, 1))
+        assert stage.slots[0].slot.keeper._lanes["default"].queued == 0

@@ -302,7 +302,7 @@ class LeaseKeeper:
         if run is None or not run.lane or (held is None and hold is None):
             return
         lane = self._lanes[run.lane]
-        if run.state is RunState.QUEUED and hold is not None:
+        if run.state is RunState.QUEUED and hold is not None and held is None:
             until_ms = lane.clock.now_ms + hold.queue_ms
             self._hold(run_id, Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=NEVER_MS))
         elif run.state is RunState.RUNNING:
