@@ -10,7 +10,7 @@ import orjson
 
 from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
 from noontide.apps.cli.runs_changes import cancel, redrive, retry
-from noontide.apps.cli.runs_story import show
+from noontide.apps.cli.runs_story import show, since_ms
 from noontide.apps.cli.spans import parse_since_ms, words
 from noontide.apps.cli.tables import show_json, show_table, utc
 
@@ -135,7 +135,7 @@ def _show_live(found: Iterable[Run], *, as_json: bool) -> None:
             utc(run.due_ms),
             utc(run.start_ms) if run.start_ms != run.due_ms else "on time",
             str(run.state),
-            words(max(now_ms - (run.granted_ms if run.state == "running" else run.claimed_ms), 0)),
+            words(max(now_ms - since_ms(run), 0)),
             str(run.attempt) if run.attempt else "",
             run.worker or "",
             run.run_id,

@@ -126,7 +126,7 @@ def state_in_words(run: Run) -> str:
     from noontide.adapters.system_clock import wall_now_ms
 
     now_ms = wall_now_ms()
-    since = words(max(now_ms - (run.granted_ms if run.worker else run.claimed_ms), 0))
+    since = words(max(now_ms - since_ms(run), 0))
     told = f"{run.state} on {run.worker} for {since}" if run.worker else f"{run.state} for {since}"
     if run.attempt:
         told += f", attempt {run.attempt}"
@@ -134,6 +134,14 @@ def state_in_words(run: Run) -> str:
         told += f", goes again in {words(run.not_before_ms - now_ms)}"
     asked = f"; asked to stop: {run.cancel}" if run.cancel else ""
     return told + (f": {run.reason}" if run.reason else "") + asked
+
+
+def since_ms(run: Run) -> int:
+    """Since when a live run is in its state, as far as it says so: grant, end of the last attempt, or claim."""
+    if run.state == "running":
+        return run.granted_ms
+    ended = [attempt["ended"] for attempt in orjson.loads(f"[{run.history}]")]
+    return int(ended[-1]) if ended else run.claimed_ms
 
 
 def _result(result: Fields) -> Iterator[tuple[str, str]]:

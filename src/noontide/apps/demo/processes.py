@@ -76,6 +76,7 @@ class Process:
         """kill -9."""
         self.popen.kill()
         self.popen.wait()
+        self._close_pipe()
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""
@@ -85,8 +86,13 @@ class Process:
         """Wait until it has stopped; one that takes too long is killed."""
         try:
             self.popen.wait(STOP_TIMEOUT_S)
+            self._close_pipe()
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def _close_pipe(self) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.close()
 
 
 def start(name: str, module: str, options: Sequence[str], *, log: Path) -> Process:
@@ -100,8 +106,8 @@ def start(name: str, module: str, options: Sequence[str], *, log: Path) -> Proce
 
 def stop_all(processes: Sequence[Process]) -> None:
     """Stop those that run, all at once."""
-    running = [process for process in processes if process.code is None]
-    for process in running:
-        process.ask_to_stop()
-    for process in running:
+    for process in processes:
+        if process.code is None:
+            process.ask_to_stop()
+    for process in processes:
         process.stopped()
