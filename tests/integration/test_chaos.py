@@ -16,7 +16,7 @@ def assert_clean(outcome: Outcome, *, least: int) -> None:
 
 
 def test_a_short_chaos(tmp_path: Path) -> None:
-    outcome = run_chaos(ChaosOptions(seconds=8, seed=11, jobs=80, workers=2, logs=tmp_path))
+    outcome = run_chaos(ChaosOptions(seconds=7, seed=11, jobs=80, workers=2, logs=tmp_path))
     assert_clean(outcome, least=400)
     assert sum(outcome.blows.values()) >= 3
 

@@ -97,6 +97,7 @@ def test_a_server_that_knows_nothing_of_it_is_not_asked_again(scene: Scene, targ
     assert sum(path == "/gone" for path, _, _ in target.asked) == 1
 
 
+@pytest.mark.slow
 def test_a_server_on_the_workers_own_machine_is_refused_unless_it_is_allowed(scene: Scene, target: Target) -> None:
     asked = len(target.asked)
     scene.worker("strict", "--lane", "bulk")

@@ -79,22 +79,31 @@ def test_a_worker_that_is_told_to_stop_finishes_what_ends_in_time(scene: Scene, 
     assert len(scene.starts(run)) == 1
 
 
-def test_the_run_of_a_killed_worker_starts_again_when_its_lease_is_over(scene: Scene, tmp_path: Path) -> None:
+def test_what_a_killed_worker_held_starts_again_when_its_lease_is_over_unless_once_is_all(
+    scene: Scene, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
     first = scene.worker("killed")
     run = scene.define("killed", payload={"until": str(gate)})
+    once = scene.define("once", payload={"until": str(gate)}, guarantee="at_most_once", retry={"max_attempts": 1})
     scene.starts(run)
+    scene.starts(once)
     first.kill()
     killed_ms = time.time_ns() // 1_000_000
     second = scene.worker("heir")
     starts = scene.installation.log(scene.starts_topic).of_key(run, 2)
     gate.touch()
-    line = scene.closed(run)
+    line, dead = scene.closed(run), scene.closed(once)
     assert [each.document["pid"] for each in starts] == [first.pid, second.pid]
     assert [each.document["token"] for each in starts] == [1, 2]
     assert LEASE_MS * 2 // 3 - 1_000 < starts[1].at_ms - killed_ms < LEASE_MS + SESSION_MS + 5_000
     assert (line["state"], line["attempt"]) == ("succeeded", 2)
     assert "lease_lost" in str(line["attempts"])
+    assert (dead["state"], dead["attempt"]) == ("dead", 1)
+    assert str(dead["reason"]).startswith("outcome unknown")
+    (letter,) = scene.installation.log("dead-letters").of_key("once")
+    assert letter.document["reason"] == "outcome unknown"
+    assert len(scene.starts(once)) == 1
 
 
 def test_a_worker_that_wakes_up_after_its_lease_is_refused(scene: Scene, tmp_path: Path) -> None:
@@ -103,7 +112,7 @@ def test_a_worker_that_wakes_up_after_its_lease_is_refused(scene: Scene, tmp_pat
     run = scene.define("frozen", payload={"until": str(gate)})
     scene.starts(run)
     frozen.freeze()
-    scene.worker("awake")
+    scene.worker("awake", "--group", "others")  # its own group gets the run as soon as the lease is over
     scene.starts(run, 2)
     gate.touch()
     line = scene.closed(run)
@@ -114,22 +123,6 @@ def test_a_worker_that_wakes_up_after_its_lease_is_refused(scene: Scene, tmp_pat
     assert (line["state"], line["token"]) == ("succeeded", 2)
     assert [each.document["token"] for each in scene.installation.log("executions").of_key(run)] == [2]
     assert scene.result(run)["token"] == 2
-
-
-def test_at_most_once_is_never_started_again(scene: Scene, tmp_path: Path) -> None:
-    first = scene.worker("once")
-    run = scene.define(
-        "at-most-once", payload={"until": str(tmp_path / "never")}, guarantee="at_most_once", retry={"max_attempts": 1}
-    )
-    scene.starts(run)
-    first.kill()
-    scene.worker("once-heir")
-    line = scene.closed(run)
-    (letter,) = scene.installation.log("dead-letters").of_key("at-most-once")
-    assert (line["state"], line["attempt"]) == ("dead", 1)
-    assert str(line["reason"]).startswith("outcome unknown")
-    assert letter.document["reason"] == "outcome unknown"
-    assert len(scene.starts(run)) == 1
 
 
 @pytest.mark.parametrize("protocol", ["share", "classic"])
@@ -144,6 +137,7 @@ def test_two_workers_share_the_runs(scene: Scene, tmp_path: Path, protocol: str)
     assert pids == {first.pid, second.pid}
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_while_runs_are_held_expires_none(alone: Scene, tmp_path: Path) -> None:
     scheduler = alone.scheduler(group="first").start().until_owner()
     alone.worker()
