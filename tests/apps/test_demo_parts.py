@@ -51,10 +51,10 @@ def running(run_id: str, worker: str, *, granted_ms: int = DUE_MS) -> Run:
 
 def test_a_record_is_late_by_its_append_and_a_worker_by_its_first_start() -> None:
     assert arrived(record(DUE_MS + 9)).late_ms == 9
-    by_worker = arrived(record(DUE_MS + 3_000, started_at=DUE_MS + 20))
+    by_worker = arrived(record(DUE_MS + 3_000, started_at="2026-12-24T18:00:00.020Z"))
     assert (by_worker.late_ms, by_worker.took_ms) == (20, 2_980)
     earlier = json.dumps([{"granted": DUE_MS + 5}])
-    assert arrived(record(DUE_MS + 9_000, started_at=DUE_MS + 8_000, attempts=earlier)).late_ms == 5
+    assert arrived(record(DUE_MS + 9_000, started_at="2026-12-24T18:00:08.000Z", attempts=earlier)).late_ms == 5
 
 
 def test_the_board_knows_what_workers_have() -> None:

@@ -196,12 +196,12 @@ def test_the_story_of_a_run_that_was_dead_and_redriven(scene: Scene) -> None:
     common = {"tenant": "default", "times": Times(DUE_MS, DUE_MS, DUE_MS + 5, DUE_MS + 1_010)}
     dead = closed(
         run_id, "story", **common, state="dead", reason="max_attempts: HTTP 503", attempt=1, token=4,  # type: ignore[arg-type]
-        target="handler:resize", worker="w-1", started_at=DUE_MS + 10, attempts=ATTEMPTS,
+        target="handler:resize", worker="w-1", started_at="2026-01-24T18:00:00.010Z", attempts=ATTEMPTS,
     )  # fmt: skip
     again = {"tenant": "default", "times": Times(DUE_MS, DUE_MS, DUE_MS + 5, DUE_MS + 9_000)}
     done = closed(
         run_id, "story", **again, state="succeeded", attempt=1, token=5, target="handler:resize", worker="w-2",  # type: ignore[arg-type]
-        started_at=DUE_MS + 8_000,
+        started_at="2026-01-24T18:00:08.000Z",
     )  # fmt: skip
     key = run_id.encode()
     scene.write("executions", "story", Record(key, dead), Record(b"x", dead.replace(key, b"x")), Record(key, done))

@@ -317,3 +317,16 @@ def test_the_report_is_json_that_can_be_read() -> None:
         {"job_id": "j", "due_ms": T0 + 30_000, "run_id": "", "reason": "no record and no decision"}
     ]
     assert (shown["expected"], shown["late_ms_p50"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "fields, begun_ms",
+    [
+        ({}, None),
+        ({"started_at": iso(T0 + 40)}, T0 + 40),
+        ({"started_at": iso(T0 + 9_000), "attempts": f'[{{"granted":{T0 + 40}}},{{"granted":{T0 + 4_000}}}]'}, T0 + 40),
+        ({"started_at": iso(T0 + 9_000), "attempts": '[{"granted":0}]'}, T0 + 9_000),
+    ],
+)
+def test_a_worker_began_a_run_at_its_first_start(fields: Mapping[str, object], begun_ms: int | None) -> None:
+    assert checker_evidence._begun_ms(fields) == begun_ms

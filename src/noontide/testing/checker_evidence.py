@@ -184,7 +184,7 @@ def _closing(record: Incoming) -> Closing:
 def _begun_ms(fields: Mapping[str, Any]) -> int | None:
     """The first start that was granted; earlier attempts are a JSON list in a string."""
     granted = [attempt.get("granted") for attempt in orjson.loads(fields.get("attempts") or "[]")]
-    last = fields.get("started_at")
+    last = _instant_ms(fields["started_at"]) if "started_at" in fields else None
     return min((at for at in (*granted, last) if at), default=None)
 
 

@@ -67,10 +67,12 @@ def _latest(story: Story) -> Iterator[Fields]:
     from noontide.core.instants import parse_instant
 
     for execution in story.executions:
-        if granted := execution.get("started_at"):
+        if "started_at" in execution:
             named = {name: execution.get(name) for name in ("attempt", "token", "worker")}
-            ended_ms = parse_instant(execution["ended_at"], zone=None, pointer="/ended_at")
-            yield {**named, "granted": granted, "ended": ended_ms, "reason": execution["state"]}
+            granted_ms, ended_ms = (
+                parse_instant(execution[name], zone=None, pointer=f"/{name}") for name in ("started_at", "ended_at")
+            )
+            yield {**named, "granted": granted_ms, "ended": ended_ms, "reason": execution["state"]}
     run = story.live
     if run is not None and run.state == "running":
         named = {"attempt": run.attempt, "token": run.token, "worker": run.worker}

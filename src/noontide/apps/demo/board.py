@@ -95,5 +95,7 @@ def arrived(record: Incoming) -> Arrived:
     start = execution.get("start_after")
     start_ms = due_ms if start is None else parse_instant(start, zone=None, pointer="/start_after")
     granted = [attempt.get("granted") for attempt in orjson.loads(execution.get("attempts") or "[]")]
-    begun_ms = next(filter(None, (*granted, execution.get("started_at"))), record.appended_ms)
+    last = execution.get("started_at")
+    last_ms = record.appended_ms if last is None else parse_instant(last, zone=None, pointer="/started_at")
+    begun_ms = next(filter(None, granted), last_ms)
     return Arrived(execution, execution["job_id"], due_ms, start_ms, record.appended_ms, begun_ms)

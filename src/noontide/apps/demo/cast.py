@@ -12,6 +12,7 @@ from noontide.apps.cli.common import Fault
 from noontide.apps.demo.processes import Process, start, stop_all
 from noontide.apps.demo.stage import Stage
 
+HANDLERS: Final = "noontide.examples.handlers"
 _TAKEN: Final = re.compile(r"slot (\d+): owned after")
 _ASSIGNED: Final = re.compile(r"slots: (none|\d+(?:, \d+)*)")
 _WORKER: Final = re.compile(r"worker (w-[0-9a-f]+)")
@@ -95,8 +96,8 @@ def _scheduler(stage: Stage, number: int) -> Process:
 
 
 def _worker(stage: Stage, number: int) -> Process:
-    log = stage.data / f"worker-{number}.log"
-    return start(f"worker {number}", "noontide.apps.demo.worker_process", _brokers(stage), log=log)
+    options = ["worker", HANDLERS, *_brokers(stage), "--allow-loopback", "--concurrency", "8", "--drain", "5s"]
+    return start(f"worker {number}", "noontide.apps.cli.main", options, log=stage.data / f"worker-{number}.log")
 
 
 def _http_target(stage: Stage) -> Process:

@@ -32,8 +32,6 @@ TOPICS: Final = {**dict.fromkeys(REGISTERED, 4), "demo.audit": 4}
 HOLIDAYS: Final = {"dates": ["2026-10-03", {"from": "2026-12-25", "to": "2026-12-26"}, "2027-01-01"]}
 REMINDER_DELAY_MS: Final = 6_000
 ACCEPT_TIMEOUT_S: Final = 30.0
-BROKER_SETTINGS: Final = {"group.share.min.session.timeout.ms": "6000"}
-"""Brokers give a dead member of a share group 45 s by default: too long for a demo in which workers are killed."""
 _EXAMPLE_ADDRESS: Final = b"127.0.0.1:8080"
 
 
@@ -55,7 +53,7 @@ def set_up(bootstrap: str | None, data: Path, say: Callable[[str], None]) -> Ite
         yield _furnished(cluster, data, say)
         return
     say("Starting Kafka on this machine ...")
-    with EmbeddedKafka(data / "kafka", fast_start=True, properties=BROKER_SETTINGS) as kafka:
+    with EmbeddedKafka(data / "kafka", fast_start=True) as kafka:
         yield _furnished(Cluster(bootstrap=kafka.bootstrap), data, say)
 
 
