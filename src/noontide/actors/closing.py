@@ -22,6 +22,8 @@ from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.results import encode_result
 from noontide.records.state import decode_cursor
 
+FAILED = "failed"
+"""Reason of an attempt that failed and may be tried again."""
 HISTORY_MAX = 20
 """Attempts of a run that its history names; of more, the first ones are left out."""
 
@@ -117,7 +119,7 @@ class Closing:
         if event.error is None:
             self.close(run, scene, state=advance(run.state, RunEvent.SUCCEED))
         else:
-            reason = "max_attempts" if event.retriable else "permanent"
+            reason = FAILED if event.retriable else "permanent"
             self.fail(run, Failure(reason, event.error, permanent=not event.retriable), scene)
         self.schedule_after_completion(run, scene)
 
@@ -132,7 +134,8 @@ class Closing:
             return
         once = job.guarantee is Guarantee.AT_MOST_ONCE
         if once or failure.permanent or not may_retry(job.retry, attempt=run.attempt):
-            reason = "outcome unknown" if once else failure.reason
+            last = "max_attempts" if failure.reason == FAILED else failure.reason
+            reason = "outcome unknown" if once else last
             self._give_up(run, row, Failure(reason, failure.error), scene)
             return
         wait_ms = max(failure.wait_ms, backoff_ms(job.retry, run_id=run.run_id, attempt=run.attempt))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from noontide.actors.closing import Answered, Closing, Failure
+from noontide.actors.closing import FAILED, Answered, Closing, Failure
 from noontide.actors.effects import Effects, Hold, Scene
 from noontide.actors.lane import NEVER_MS, Held, Lane
 from noontide.actors.live_runs import LiveRuns
@@ -238,7 +238,7 @@ class LeaseKeeper:
 
     def _failure(self, end: End) -> Failure:
         error = (end.error or "failed")[:ERROR_MAX_CHARS]
-        reason = "permanent" if end.permanent else "max_attempts"
+        reason = "permanent" if end.permanent else FAILED
         wait_ms = min(end.retry_after_ms or 0, self._settings.definition.delay_max_ms)
         return Failure(reason, error, permanent=end.permanent, wait_ms=wait_ms)
 
