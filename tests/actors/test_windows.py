@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from tests.actors.lines import reasons
-from tests.actors.workers import W1, claims, denials, end, grants, handler, now, say
+from tests.actors.workers import W1, beats, claims, denials, end, grants, handler, now, say
 
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.run import RunState
@@ -308,3 +308,28 @@ async def test_a_run_that_is_offered_and_changed_in_one_cycle_takes_one_place() 
             assert stage.leases()[run_id].state is RunState.QUEUED
             await say(stage, claims((run_id, 1)), end(run_id, 1))
         assert stage.slots[0].slot.keeper._lanes["default"].queued == 0
+
+
+async def test_what_is_taken_from_the_queue_and_what_falls_due_share_one_window() -> None:
+    async with _stage(SchedulerSettings(window_min=2, window_max=2)) as stage:
+        await _put(stage, 3)
+        for name in ("x", "y"):
+            stage.put(handler(name, once(START_MS + 1_000)))
+        await stage.run_until_idle()
+        stage.say(claims((_name(0), 1), (_name(1), 1)))
+        await stage.slots[0].step()
+        stage.clock.advance(1_000)
+        await stage.run_until_idle()
+        assert _offered(stage) == ["j000", "j001", "j002", "x"]
+
+
+async def test_a_run_that_changes_hands_often_leaves_no_deadlines_behind() -> None:
+    async with _stage() as stage:
+        await _put(stage, 1, timeout="PT1H")
+        for token in range(1, 31):
+            await say(stage, claims((_name(0), 1)), end(_name(0), token, Outcome.HANDED_BACK))
+        await say(stage, claims((_name(0), 1)))
+        for _ in range(65):
+            await stage.advance(10_000)
+            await say(stage, beats((_name(0), 31)))
+        assert len(stage.slots[0].slot.keeper._lanes["default"].alarms) == 1
