@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
@@ -15,7 +16,7 @@ from noontide.apps.demo.board import RUNS_SHOWN, Arrived, Board, arrived
 from noontide.apps.demo.mishaps import Mishaps
 from noontide.apps.demo.stage import Stage
 from noontide.core.instants import format_instant
-from noontide.ports.record_log import TopicPartition
+from noontide.ports.record_log import Doubt, TopicPartition
 from noontide.records.leases import decode_lease
 from noontide.records.state import CURSOR, decode_cursor
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 REFRESH_PER_S: Final = 4
 POLL_S: Final = 0.2
 MENDING_MAX_S: Final = 25.0
+SETTLE_MAX_S: Final = 10.0
 NOTES_SHOWN: Final = 6
 FRAME_LINES: Final = 9
 """Lines of the picture besides runs, what comes next, and notes."""
@@ -39,7 +41,7 @@ class Audience:
         self._leases = layout.name("leases")
         names = (self._executions, self._leases, layout.name("state"))
         partitions = [TopicPartition(name, slot) for name in names for slot in range(layout.slots)]
-        self._tail = Tail(connection, KafkaReplay(connection).end_offsets(partitions))
+        self._tail = Tail(connection, _ends(KafkaReplay(connection), partitions))
         self.board = Board(jobs=jobs)
 
     def __enter__(self) -> Self:
@@ -62,6 +64,18 @@ class Audience:
             elif record.key is not None and record.key.startswith(CURSOR) and record.value is not None:
                 self.board.cursors[record.key.removeprefix(CURSOR).decode()] = decode_cursor(record.value)
         return seen
+
+
+def _ends(replay: KafkaReplay, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of partitions that may have been made a moment ago, when not every broker knows their leaders yet."""
+    until_s = time.monotonic() + SETTLE_MAX_S
+    while True:
+        try:
+            return replay.end_offsets(partitions)
+        except Doubt:
+            if time.monotonic() > until_s:
+                raise
+            threading.Event().wait(POLL_S)
 
 
 def play(
