@@ -207,7 +207,7 @@ async def test_verdicts_are_forgotten_after_a_day(stage: MemoryStage, from_log_a
 
 
 async def test_verdicts_are_swept_in_pieces() -> None:
-    async with MemoryStage(settings=SchedulerSettings(verdicts_swept_max=2)) as stage:
+    async with MemoryStage(settings=SchedulerSettings(forgotten_max=2)) as stage:
         for number in range(5):
             stage.put(job(f"j{number}", every("P7D")), verdict="1")
         await stage.advance(DAY_MS)
@@ -318,7 +318,7 @@ async def test_a_misrouted_trigger_keeps_its_kind() -> None:
         assert stage.run_ids("orders") == [f"a:m{offset}-api-{at}"]
 
 
-@pytest.mark.parametrize("kind", ["backfill", "redrive"])
+@pytest.mark.parametrize("kind", ["backfill"])
 async def test_what_this_version_cannot_do_is_refused_in_words(stage: MemoryStage, kind: str) -> None:
     stage.put(job("a", every("PT1H")))
     window = b'{"from":"2026-02-01T00:00:00Z","to":"2026-02-02T00:00:00Z"}'

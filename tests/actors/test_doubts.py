@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.actors.lines import dues_s, history, reasons
 
-from noontide.actors.admission import Input
 from noontide.actors.caution import EASE_AFTER, Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.partition import Work
+from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.cursor import JobState
 from noontide.ports.due_index import IndexBatch
@@ -248,7 +248,7 @@ async def test_a_live_run_without_its_definition_is_closed_as_dead(spoilt: bytes
         for name in ("a", "b"):
             stage.put(job(name, once(START_MS)))
         await stage.run_until_idle()
-        _spoil(stage, rows.claimed_key(0, b"a:20260301T000000Z"), spoilt)
+        _spoil(stage, rows.job_key(0, b"a"), spoilt)
         stage.heal("orders")
         await stage.run_until_idle()
         assert history(stage, "a") == [(0, "dead")]
@@ -264,7 +264,7 @@ async def test_a_delivery_that_cannot_be_noted_does_not_stop_the_others() -> Non
         for name in ("a", "b"):
             stage.put(job(name, once(START_MS), to="elsewhere", retry={"max_attempts": 1}))
         await stage.run_until_idle()
-        _spoil(stage, rows.claimed_key(0, b"a:20260301T000000Z"), b"\xff")
+        _spoil(stage, rows.job_key(0, b"a"), b"\xff")
         await stage.send()
         assert history(stage, "b") == [(0, "dead")]
         assert stage.slots[0].doubts == 0

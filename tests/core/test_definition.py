@@ -71,6 +71,7 @@ EVERYTHING: dict[str, object] = {
     "priority": 9,
     "retry": {"max_attempts": 7, "backoff": "exponential", "base": "PT1S", "cap": "PT1M", "jitter": "none"},
     "timeout": "PT1M",
+    "lease": "PT60S",
     "queue_deadline": "PT2M",
     "complete_by": "PT3M",
     "guarantee": "at_least_once",

@@ -25,6 +25,14 @@ runs = st.builds(
     not_before_ms=st.integers(0, 2**45),
     reason=st.none() | st.text(max_size=30),
     waits_for=st.none() | st.just("a:20260301T000000Z"),
+    lane=st.just("default"),
+    priority=st.integers(0, 9),
+    etag=st.text(max_size=20),
+    kept=st.booleans(),
+    worker=st.none() | st.just("w-1"),
+    granted_ms=st.integers(0, 2**45),
+    cancel=st.none() | st.text(max_size=20),
+    history=st.text(max_size=20),
 )
 
 

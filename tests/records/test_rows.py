@@ -21,7 +21,7 @@ MAKERS: dict[bytes, Maker] = {
     b"l": rows.live_key,
     b"x": rows.claimed_key,
     b"m": rows.meta_key,
-    b"v": lambda number, name: rows.verdict_key(number, 5, name),
+    b"v": lambda number, name: rows.forget_key(number, 5, name),
 }
 
 
@@ -64,9 +64,9 @@ def test_offsets_come_back(next_offset: int, appended_ms: int) -> None:
 
 @given(number=partitions, appended_ms=st.integers(0, 2**45), key=st.binary(min_size=1, max_size=60))
 def test_a_verdict_row_names_its_record(number: int, appended_ms: int, key: bytes) -> None:
-    assert rows.verdict_record_key(rows.verdict_key(number, appended_ms, key)) == key
+    assert rows.forgotten_record_key(rows.forget_key(number, appended_ms, key)) == key
 
 
 def test_verdict_rows_sort_by_age() -> None:
-    keys = [rows.verdict_key(0, at_ms, b"verdict/x/0/1") for at_ms in (0, 1, 255, 256, 2**40)]
+    keys = [rows.forget_key(0, at_ms, b"verdict/x/0/1") for at_ms in (0, 1, 255, 256, 2**40)]
     assert keys == sorted(keys)

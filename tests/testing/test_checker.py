@@ -11,7 +11,7 @@ import pytest
 
 from noontide.testing import checker, checker_evidence, checker_schedules
 from noontide.testing.checker import Report, judge
-from noontide.testing.checker_evidence import Closing, Delivery, Evidence, Version
+from noontide.testing.checker_evidence import Closing, Delivery, Evidence, LiveRun, Version
 
 T0 = 1_798_135_200_000  # 2026-12-24T18:00:00Z, a Thursday
 TARGET = {"topic": {"name": "orders"}}
@@ -212,6 +212,66 @@ def test_a_one_off_that_is_moved_runs_at_the_new_time_only() -> None:
     assert (report.ok, report.expected) == (True, 1)
 
 
+BY_HANDLER = every(30, target={"handler": "resize"})
+RUN_AT_30 = f"j:{basic(T0 + 30_000)}"
+
+
+def closed_by_worker(state: str = "succeeded", *, begun_ms: int | None = T0 + 30_040, token: int = 1) -> Closing:
+    """The end of the run at T0 + 30 s."""
+    return Closing(
+        "j", RUN_AT_30, state, T0 + 30_000, T0 + 30_000, target="handler:resize", token=token, begun_ms=begun_ms
+    )
+
+
+@pytest.mark.parametrize("target", [{"handler": "resize"}, {"http": {"url": "https://example.com"}}])
+def test_what_a_worker_finished_is_proved_by_its_closing(target: Mapping[str, object]) -> None:
+    report = judged(Version(T0, every(30, target=target)), closings=[closed_by_worker()])
+    assert (report.runs, report.by_workers, report.expected, report.delivered) == (1, 1, 1, 1)
+    assert (report.ok, report.late_ms_max, report.unjudged) == (True, 40, {})
+
+
+def test_a_run_for_workers_that_left_no_trace_is_missing_and_one_that_is_live_is_unfinished() -> None:
+    report = judged(Version(T0, BY_HANDLER))
+    assert [found.reason for found in report.missing] == ["no record and no decision"]
+    evidence = Evidence(versions={"j": [Version(T0, BY_HANDLER)]}, live=[LiveRun("j", RUN_AT_30, T0 + 30_000)])
+    report = judge(evidence, until_ms=T0 + 30_000, settle_ms=0)
+    assert (report.missing, report.unfinished, report.expected) == ((), 1, 0)
+    other = Evidence(versions={"j": [Version(T0, BY_HANDLER)]}, live=[LiveRun("j", f"{RUN_AT_30}~2", T0 + 30_000)])
+    assert len(judge(other, until_ms=T0 + 30_000, settle_ms=0).missing) == 1
+
+
+@pytest.mark.parametrize(
+    "first, second, again",
+    [
+        (("succeeded", 1), ("succeeded", 1), 1),
+        (("succeeded", 1), ("dead", 2), 1),
+        (("cancelled", 1), ("succeeded", 2), 1),
+        (("dead", 1), ("dead", 1), 1),
+        (("dead", 1), ("dead", 2), 0),
+        (("dead", 1), ("succeeded", 2), 0),
+        (("dead", 1), ("cancelled", 1), 0),
+    ],
+)
+def test_a_run_is_closed_once_unless_it_was_dead_and_redriven(
+    first: tuple[str, int], second: tuple[str, int], again: int
+) -> None:
+    closings = [closed_by_worker(state, token=token) for state, token in (first, second)]
+    report = judged(Version(T0, BY_HANDLER), closings=closings)
+    assert [found.run_id for found in report.duplicates] == [RUN_AT_30] * again
+    assert (report.expected, report.missing) == (1, ())
+
+
+def test_a_worker_that_starts_before_the_time_is_early() -> None:
+    report = judged(Version(T0, BY_HANDLER), closings=[closed_by_worker(begun_ms=T0 + 29_999)])
+    assert [found.reason for found in report.early] == ["1 ms before its start"]
+
+
+def test_a_run_of_a_worker_at_no_time_of_the_schedule_is_unexpected() -> None:
+    stray = Closing("j", f"j:{basic(T0 + 7_000)}", "succeeded", T0 + 7_000, T0 + 7_000, target="handler:resize")
+    report = judged(Version(T0, BY_HANDLER), closings=[stray, closed_by_worker()])
+    assert [found.due_ms for found in report.unexpected] == [T0 + 7_000]
+
+
 @pytest.mark.parametrize(
     "fields, why",
     [
@@ -221,7 +281,7 @@ def test_a_one_off_that_is_moved_runs_at_the_new_time_only() -> None:
         ({"schedule": {"after_completion": "PT5M"}}, "its kind of schedule is not judged"),
         ({"schedule": {"cron": "H * * * *"}}, "H depends on the id"),
         ({"schedule": {"cron": "0 0 LW * *"}}, "croniter reads"),
-        ({"target": {"handler": "x"}}, "its runs leave no record on a topic"),
+        ({"target": {"fax": "x"}}, "its target is of a kind that is not looked at"),
     ],
 )
 def test_what_is_not_judged_is_said(fields: dict[str, object], why: str) -> None:
@@ -257,3 +317,16 @@ def test_the_report_is_json_that_can_be_read() -> None:
         {"job_id": "j", "due_ms": T0 + 30_000, "run_id": "", "reason": "no record and no decision"}
     ]
     assert (shown["expected"], shown["late_ms_p50"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "fields, begun_ms",
+    [
+        ({}, None),
+        ({"started_at": iso(T0 + 40)}, T0 + 40),
+        ({"started_at": iso(T0 + 9_000), "attempts": f'[{{"granted":{T0 + 40}}},{{"granted":{T0 + 4_000}}}]'}, T0 + 40),
+        ({"started_at": iso(T0 + 9_000), "attempts": '[{"granted":0}]'}, T0 + 9_000),
+    ],
+)
+def test_a_worker_began_a_run_at_its_first_start(fields: Mapping[str, object], begun_ms: int | None) -> None:
+    assert checker_evidence._begun_ms(fields) == begun_ms

@@ -17,62 +17,27 @@ from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.next_cursor import Terms, cursor_after
+from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.timelines import timeline_of
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.ids import manual_run_id
 from noontide.core.job import Job
-from noontide.core.occurrence import Occurrence, spread_offset
 from noontide.core.run import RunState
-from noontide.core.schedule import OneOff
 from noontide.core.targets import TopicTarget
-from noontide.ports.record_log import Headers, Record, TopicPartition
+from noontide.ports.record_log import Record, TopicPartition
 from noontide.records import rows
-from noontide.records.config import ConfigView
 from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
 from noontide.records.jobs import job_headers
-from noontide.records.rejected import Origin
-from noontide.records.requests import Cancel, Define, Delete, Request, Trigger, decode_request
+from noontide.records.leases import decode_lease
+from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
 from noontide.records.state import decode_cursor
+from noontide.records.topics import DEFAULT_LANES
 
 SETTLED_MAX = 100
 """Occurrences of one job that are claimed ahead of a request; older ones are left to the misfire rule."""
-
-
-class Input(NamedTuple):
-    """A request.
-
-    origin: where it was first written, at `appended_ms`; source: where it was read.
-    forwarded: it came by `signals` from the partition it was found in.
-    """
-
-    source: Origin
-    origin: Origin
-    appended_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    forwarded: bool = False
-
-    @property
-    def source_name(self) -> str:
-        """What tells its offset from the same one elsewhere; see `core.ids`."""
-        domain = self.origin.topic.removeprefix("requests.")
-        if self.forwarded:
-            return f"{domain}-{self.origin.partition}"
-        return "" if domain == "api" else domain
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of the value."""
-        return 0 if self.value is None else len(self.value)
-
-    @property
-    def wants_verdict(self) -> bool:
-        """Whether the sender asked for the answer to be kept."""
-        return any(name == "verdict" for name, _ in self.headers)
 
 
 class _Known(NamedTuple):
@@ -107,14 +72,19 @@ class Admission:
             return
         scene.effects.counts["accepted"] += 1
         if item.wants_verdict:
-            scene.effects.put_verdict(item.origin, etag=etag, problems=(), at_ms=item.appended_ms)
+            self._put_verdict(item, etag, (), scene)
 
     def refuse(self, item: Input, problems: tuple[Problem, ...], scene: Scene) -> None:
         """Write down why a request is not accepted; the last accepted definition stays in force."""
         at_ms = item.appended_ms
         scene.effects.reject(item.origin, key=item.key, value=item.value, problems=problems, at_ms=at_ms)
         if item.wants_verdict:
-            scene.effects.put_verdict(item.origin, etag=None, problems=problems, at_ms=at_ms)
+            self._put_verdict(item, None, problems, scene)
+
+    def _put_verdict(self, item: Input, etag: str | None, problems: tuple[Problem, ...], scene: Scene) -> None:
+        at_ms = item.appended_ms
+        forget_ms = at_ms + self._settings.verdict_retention_ms
+        scene.effects.put_verdict(item.origin, etag=etag, problems=problems, at_ms=at_ms, forget_ms=forget_ms)
 
     def _forward(self, item: Input, scene: Scene) -> bool:
         layout, names = scene.world.layout, scene.effects.names
@@ -153,6 +123,8 @@ class Admission:
                 return self._trigger(request, known, item, scene)
             case Cancel():
                 self._cancel(request, known.row, scene)
+            case Redrive():
+                self._redrive(request, scene)
             case _:
                 raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
         return None
@@ -180,13 +152,15 @@ class Admission:
         headers = job_headers(
             etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms
         )
+        self._keep_definitions(request.job_id, known, scene)
         scene.effects.put_job(
             self._partition,
             key,
             row=encode_job_row(job, definition.document, etag=etag, created_ms=created_ms),
             record=Record(key, definition.document, headers),
         )
-        moved = self._cursor_after(job, previous, cursor, at_ms=item.appended_ms, config=scene.world.config)
+        terms = Terms(scene.world.config, self._settings.completed_retention_ms)
+        moved = cursor_after(job, previous, cursor, at_ms=item.appended_ms, terms=terms)
         if cursor is not None and moved.due_ms != cursor.due_ms:
             self._leave(known, cursor, item, scene, reason="another definition came before it could run")
         scene.effects.put_cursor(self._partition, key, moved)
@@ -217,6 +191,9 @@ class Admission:
         if missing:
             _ask_for_fresh_config(scene)
             raise InvalidDefinition.of("/calendar", f"no calendar is called {missing[0]!r}")
+        if job.lane not in (*DEFAULT_LANES, *config.lanes):
+            _ask_for_fresh_config(scene)
+            raise InvalidDefinition.of("/lane", f"no lane is called {job.lane!r}")
         if isinstance(job.target, TopicTarget):
             registered = config.topics.get(job.target.name)
             if registered is not None and not registered.allows(job.tenant):
@@ -260,28 +237,13 @@ class Admission:
             due = self._due(item.key.decode(), cursor)
             self._firing.pass_over(due, known.row_bytes, scene, until_ms=item.appended_ms, reason=reason)
 
-    def _cursor_after(
-        self, job: Job, previous: Job | None, old: Cursor | None, *, at_ms: int, config: ConfigView
-    ) -> Cursor:
-        runs, generation, last_due_ms = 0, 1, None
-        if old is not None and old.state is JobState.DELETED:
-            generation = old.generation + 1
-        elif old is not None:
-            runs, generation, last_due_ms = old.runs, old.generation, old.last_due_ms
-        if job.paused:
-            return Cursor(JobState.PAUSED, None, None, runs, generation, last_due_ms, at_ms, job.note or None)
-        same = old is not None and previous is not None and _moves_like(previous, job)
-        if same and old is not None and old.state in (JobState.ACTIVE, JobState.COMPLETED):
-            return old._replace(accepted_ms=at_ms, reason=None)
-        is_new = not same or (old is not None and old.state is JobState.QUARANTINED)
-        is_spent = _is_spent(job, runs=runs, last_due_ms=last_due_ms)
-        first = None if is_spent else _first(job, at_ms, config, may_be_past=is_new)
-        if first is not None:
-            return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
-        if job.schedule is None:
-            return Cursor(JobState.ACTIVE, None, None, runs, generation, last_due_ms, at_ms)
-        removal_ms = at_ms + self._settings.completed_retention_ms
-        return Cursor(JobState.COMPLETED, None, removal_ms, runs, generation, last_due_ms, at_ms)
+    def _keep_definitions(self, job_id: str, known: _Known, scene: Scene) -> None:
+        """Live runs go on with what they were claimed with."""
+        if known.row is None or known.row_bytes is None:
+            return
+        for run in self._live.of_job(job_id, scene.effects):
+            if not run.kept:
+                scene.effects.keep_definition(self._partition, run, known.row, known.row_bytes)
 
     # --- delete, trigger, cancel
 
@@ -294,6 +256,7 @@ class Admission:
         for run in list(self._live.of_job(job_id, scene.effects)):
             if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
                 self._closing.cancel(run, scene, reason="the job was deleted")
+        self._keep_definitions(job_id, known, scene)
         key = job_id.encode()
         scene.effects.delete_job(self._partition, key, headers=[("origin", item.origin.text.encode())])
         until_ms = item.appended_ms + self._settings.marker_retention_ms
@@ -316,7 +279,12 @@ class Admission:
             accepted_ms=known.cursor.accepted_ms,
         )
         name = manual_run_id(request.job_id, item.origin.offset, item.source_name)
-        self._firing.claim(due, name, decode_job_row(row_bytes), row_bytes, scene)
+        row = decode_job_row(row_bytes)
+        self._firing.claim(due, name, row, scene)
+        if request.payload is not None:
+            for run in self._live.of_job(request.job_id, scene.effects):
+                if run.run_id == name:
+                    scene.effects.keep_definition(self._partition, run, row, row_bytes)
         return known.row.etag
 
     def _cancel(self, request: Cancel, row: JobRow | None, scene: Scene) -> None:
@@ -330,6 +298,30 @@ class Admission:
             raise InvalidDefinition.of(
                 "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"
             )
+
+    def _redrive(self, request: Redrive, scene: Scene) -> None:
+        """A dead run starts anew, with its id and a greater token; one that waits for a retry does not wait longer."""
+        if request.run_id is None:
+            raise InvalidDefinition.of("/run_id", "name the run; `noontide runs redrive` finds them by job or time")
+        for run in self._live.of_job(request.job_id, scene.effects):
+            if run.run_id == request.run_id and run.state is RunState.RETRY_WAIT:
+                scene.effects.open_run(self._partition, run._replace(not_before_ms=0, reason="retried by request"))
+                return
+        run_id = request.run_id.encode()
+        dead = scene.effects.find(rows.dead_key(self._partition, run_id))
+        if dead is None:
+            raise InvalidDefinition.of("/run_id", f"{request.run_id!r} is neither dead nor waiting for a retry")
+        run = decode_lease(run_id, dead)
+        again = run._replace(
+            state=RunState.PENDING,
+            attempt=0,
+            not_before_ms=0,
+            reason="redriven",
+            worker=None,
+            granted_ms=0,
+            cancel=None,
+        )
+        scene.effects.revive(self._partition, again)
 
 
 def _ask_for_fresh_config(scene: Scene) -> None:
@@ -348,30 +340,3 @@ def _check_etag(if_match: str | None, row: JobRow | None) -> None:
     current = None if row is None else row.etag
     if if_match.strip('"') != current:
         raise InvalidDefinition.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")
-
-
-def _moves_like(old: Job, new: Job) -> bool:
-    """Whether both definitions give the same occurrences."""
-
-    def movement(job: Job) -> tuple[object, ...]:
-        key = None if job.schedule is None else job.schedule.key
-        return key, job.timing, job.starts_at_ms, job.ends_at_ms, job.max_runs, job.calendar
-
-    return movement(old) == movement(new)
-
-
-def _is_spent(job: Job, *, runs: int, last_due_ms: int | None) -> bool:
-    """Whether all that this definition asks for has been claimed or decided before: a job never goes back."""
-    if isinstance(job.schedule, OneOff) and last_due_ms is not None and job.schedule.at_ms <= last_due_ms:
-        return True
-    return job.max_runs is not None and runs >= job.max_runs
-
-
-def _first(job: Job, after_ms: int, config: ConfigView, *, may_be_past: bool) -> Occurrence | None:
-    """The first occurrence of a definition accepted at `after_ms`. A new one-off in the past is due at once."""
-    if job.schedule is None:
-        return None
-    if isinstance(job.schedule, OneOff) and may_be_past:
-        spread_ms = spread_offset(job.id, timing=job.timing, period_ms=None)
-        return Occurrence(job.schedule.at_ms, job.schedule.at_ms + spread_ms)
-    return timeline_of(job, config).next_after(after_ms)

@@ -1,4 +1,4 @@
-"""A breaker per registered topic: a sick one must not hold up the slots that write to it.
+"""A breaker per registered topic and per lane: a sick one must not hold up the slots that write to it.
 
 closed ──(a write failed)──> open ──(pause over and inspection well)──> half-open ──(one record written)──> closed
                               ▲                                            │
@@ -36,6 +36,13 @@ class Breakers:
     def routes(self, config: ConfigView, now_ms: int) -> dict[str, Route]:
         """What may be written now, per registered topic. A half-open one lets a single record of one cycle through."""
         return {topic: self._route(topic, now_ms) for topic in config.topics}
+
+    def allowance(self, topic: str, now_ms: int) -> int:
+        """How many records of one cycle a topic of ours may get; one that was not inspected yet is trusted."""
+        if self._inspector.facts(topic) is None and topic not in self._trips:
+            return UNBOUNDED
+        route = self._route(topic, now_ms)
+        return route.allowance if route.problem is None else 0
 
     def trip(self, topic: str, reason: str, now_ms: int) -> None:
         """A write to the topic failed or hung."""

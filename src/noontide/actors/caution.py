@@ -5,9 +5,9 @@ An item that the broker refuses on its own is the culprit and is set aside; sile
 
 from __future__ import annotations
 
-from noontide.actors.admission import Input
 from noontide.actors.closing import Delivered
 from noontide.actors.partition import Work
+from noontide.actors.request_input import Input
 from noontide.actors.timers import DueItem
 from noontide.core.run import Run
 from noontide.ports.record_log import Doubt

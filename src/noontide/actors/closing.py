@@ -1,4 +1,4 @@
-"""A run is over: its line of history, its tombstones, and what waited for it."""
+"""A run is over, or an attempt of it is: the line of history, tombstones, the next attempt, and what waited for it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ import orjson
 
 from noontide.actors.effects import Scene
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timelines import plan_of
 from noontide.core.cursor import JobState
 from noontide.core.definition import load_definition
+from noontide.core.instants import format_instant
 from noontide.core.policies import Guarantee
 from noontide.core.retry import backoff_ms, may_retry
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.ports.record_log import Record
 from noontide.records import executions, rows
 from noontide.records.job_row import JobRow, decode_job_row
+from noontide.records.results import encode_result
 from noontide.records.state import decode_cursor
+
+FAILED = "failed"
+"""Reason of an attempt that failed and may be tried again."""
+HISTORY_MAX = 20
+"""Attempts of a run that its history names; of more, the first ones are left out."""
 
 
 class Delivered(NamedTuple):
@@ -28,23 +36,59 @@ class Delivered(NamedTuple):
     retriable: bool
 
 
-class Closing:
-    """Closes the runs of one partition."""
+class Failure(NamedTuple):
+    """Why an attempt failed. permanent: must not be tried again; wait_ms: the shortest wait the target asked for."""
 
-    def __init__(self, partition: int, live: LiveRuns) -> None:
+    reason: str
+    error: str
+    permanent: bool = False
+    wait_ms: int = 0
+
+
+class Answered(NamedTuple):
+    """What a worker brought back. result: JSON text."""
+
+    result: bytes = b""
+    truncated: bool = False
+    error: str | None = None
+
+
+NOTHING = Answered()
+
+
+class Closing:
+    """Closes the runs of one partition, and their attempts."""
+
+    def __init__(self, partition: int, live: LiveRuns, settings: SchedulerSettings) -> None:
+        self._settings = settings
         self._partition = partition
         self._live = live
 
-    def close(self, run: Run, scene: Scene, *, state: RunState, reason: str | None = None) -> None:
-        """Close a live run in a final state, and let go of those that waited for it."""
+    def close(
+        self,
+        run: Run,
+        scene: Scene,
+        *,
+        state: RunState,
+        reason: str | None = None,
+        answered: Answered = NOTHING,
+        keep: bool = False,
+    ) -> None:
+        """Close a live run in a final state, and let go of those that waited for it. keep: its definition stays."""
         world, effects = scene
+        run = effects.current(run) or run
         times = executions.Times(run.due_ms, run.start_ms, run.claimed_ms, world.now_ms)
+        attempts = f"[{run.history}]" if run.history else None
         line = executions.closed(
-            run.run_id, run.job_id, tenant=run.tenant, times=times, state=state, reason=reason,
-            attempt=run.attempt, token=run.token, target=run.target, late_ms=max(0, world.now_ms - run.start_ms),
+            run.run_id, run.job_id, tenant=run.tenant, times=times, state=state, reason=reason, attempt=run.attempt,
+            token=run.token, target=run.target, worker=run.worker,
+            started_at=format_instant(run.granted_ms) if run.granted_ms else None,
+            late_ms=max(0, (run.granted_ms or world.now_ms) - run.start_ms), attempts=attempts,
         )  # fmt: skip
-        effects.record(run.run_id, line)
-        effects.close_run(self._partition, run)
+        effects.record(run.run_id.encode(), line)
+        if run.lane:
+            self._publish_result(run, scene, state=state, answered=answered, reason=reason)
+        effects.close_run(self._partition, run, keep=keep)
         effects.counts[state] += 1
         self._release(run, scene)
 
@@ -54,7 +98,15 @@ class Closing:
         self.schedule_after_completion(run, scene)
 
     def cancel(self, run: Run, scene: Scene, *, reason: str) -> None:
-        """Close a run as cancelled; a record already under way to a topic may still arrive."""
+        """Close a run as cancelled; one that a worker holds is asked to stop first.
+
+        A record already under way to a topic may still arrive.
+        """
+        if run.state is RunState.RUNNING and run.worker is not None:
+            if run.cancel is None:
+                scene.effects.open_run(self._partition, run._replace(cancel=reason))
+                scene.effects.counts["cancels_requested"] += 1
+            return
         self.close(run, scene, state=advance(run.state, RunEvent.CANCEL), reason=reason)
 
     def settle(self, event: Delivered, scene: Scene) -> None:
@@ -67,29 +119,64 @@ class Closing:
         if event.error is None:
             self.close(run, scene, state=advance(run.state, RunEvent.SUCCEED))
         else:
-            self._failed(run, event, event.error, scene)
+            reason = FAILED if event.retriable else "permanent"
+            self.fail(run, Failure(reason, event.error, permanent=not event.retriable), scene)
         self.schedule_after_completion(run, scene)
 
-    def _failed(self, run: Run, event: Delivered, error: str, scene: Scene) -> None:
-        row = self._claimed_row(run, scene)
+    def fail(self, run: Run, failure: Failure, scene: Scene) -> None:
+        """An attempt failed: wait for the next one, or give the run up. A run that was to be cancelled is."""
+        row = decode_job_row(scene.effects.row_of(self._partition, run))
         job = load_definition(row.document)
-        once = job.guarantee is Guarantee.AT_MOST_ONCE
-        if once or not event.retriable or not may_retry(job.retry, attempt=run.attempt):
-            reason = "outcome unknown" if once else "max_attempts" if event.retriable else "permanent"
-            _bury(run, row, scene, reason=reason, error=error)
-            self.close(run, scene, state=advance(run.state, RunEvent.GIVE_UP), reason=f"{reason}: {error}")
+        run = run._replace(history=_longer(run, failure, scene.world.now_ms))
+        answered = Answered(error=failure.error)
+        if run.cancel is not None:
+            self.close(run, scene, state=advance(run.state, RunEvent.CANCEL), reason=run.cancel, answered=answered)
             return
-        wait_ms = backoff_ms(job.retry, run_id=run.run_id, attempt=run.attempt)
-        retry = run._replace(
-            state=advance(run.state, RunEvent.FAIL), not_before_ms=scene.world.now_ms + wait_ms, reason=error
+        once = job.guarantee is Guarantee.AT_MOST_ONCE
+        if once or failure.permanent or not may_retry(job.retry, attempt=run.attempt):
+            last = "max_attempts" if failure.reason == FAILED else failure.reason
+            reason = "outcome unknown" if once else last
+            self._give_up(run, row, Failure(reason, failure.error), scene)
+            return
+        wait_ms = max(failure.wait_ms, backoff_ms(job.retry, run_id=run.run_id, attempt=run.attempt))
+        self._retry(run, scene, at_ms=scene.world.now_ms + wait_ms, reason=failure.error)
+
+    def _give_up(self, run: Run, row: JobRow, failure: Failure, scene: Scene) -> None:
+        effects, forget_ms = scene.effects, scene.world.now_ms + self._settings.dead_retention_ms
+        effects.keep_definition(self._partition, run, row, effects.row_of(self._partition, run))
+        _dead_letter(run, row, scene, reason=failure.reason, error=failure.error)
+        state, reason = advance(run.state, RunEvent.GIVE_UP), f"{failure.reason}: {failure.error}"
+        self.close(run, scene, state=state, reason=reason, answered=Answered(error=failure.error), keep=True)
+        effects.bury(self._partition, run, forget_ms=forget_ms)
+
+    def _retry(self, run: Run, scene: Scene, *, at_ms: int, reason: str) -> None:
+        state = advance(run.state, RunEvent.FAIL)
+        waiting = run._replace(state=state, not_before_ms=at_ms, reason=reason[:500], worker=None)
+        scene.effects.open_run(self._partition, waiting)
+        scene.effects.counts["retries"] += 1
+
+    def requeue(self, run: Run, scene: Scene, *, reason: str) -> None:
+        """Nobody works on a run any more: ready again, by its place in the queue."""
+        again = run._replace(state=advance(run.state, RunEvent.REQUEUE), worker=None, reason=reason)
+        scene.effects.open_run(self._partition, again)
+
+    def _publish_result(
+        self, run: Run, scene: Scene, *, state: RunState, answered: Answered, reason: str | None
+    ) -> None:
+        value = encode_result(
+            run,
+            state=state,
+            ended_ms=scene.world.now_ms,
+            result=answered.result,
+            error=answered.error or (reason if state is not RunState.SUCCEEDED else None),
+            truncated=answered.truncated,
         )
-        scene.effects.open_run(self._partition, retry, None, None)
+        scene.effects.outputs[scene.effects.names.results].append(Record(run.job_id.encode(), value))
 
     def _release(self, closed: Run, scene: Scene) -> None:
         for run in self._live.of_job(closed.job_id, scene.effects):
             if run.waits_for == closed.run_id:
-                free = run._replace(waits_for=None, reason=None)
-                scene.effects.open_run(self._partition, free, None, None)
+                scene.effects.open_run(self._partition, run._replace(waits_for=None, reason=None))
 
     def schedule_after_completion(self, run: Run, scene: Scene, row: JobRow | None = None) -> None:
         """A schedule that counts from the end of the run goes on when the job has no live run left.
@@ -104,7 +191,8 @@ class Closing:
         cursor = decode_cursor(known)
         if cursor.state is not JobState.ACTIVE or cursor.due_ms is not None:
             return
-        plan = plan_of(row or self._claimed_row(run, scene), run.job_id, world.config)
+        row = row or decode_job_row(effects.row_of(self._partition, run))
+        plan = plan_of(row, run.job_id, world.config)
         if plan.after_completion_ms is None:
             return
         following = plan.after_completion(world.now_ms)
@@ -112,14 +200,23 @@ class Closing:
             due_ms, start_ms = following
             effects.put_cursor(self._partition, job_id, cursor._replace(due_ms=due_ms, start_ms=start_ms))
 
-    def _claimed_row(self, run: Run, scene: Scene) -> JobRow:
-        row = scene.effects.fetched(rows.claimed_key(self._partition, run.run_id.encode()))
-        if row is None:
-            raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
-        return decode_job_row(row)
+
+def _longer(run: Run, failure: Failure, at_ms: int) -> str:
+    """The history with one more attempt; the oldest go when there are too many."""
+    attempt = {
+        "attempt": run.attempt,
+        "token": run.token,
+        "worker": run.worker,
+        "granted": run.granted_ms,
+        "ended": at_ms,
+        "reason": failure.reason,
+        "error": failure.error[:300],
+    }
+    earlier = orjson.loads(f"[{run.history}]")[-HISTORY_MAX + 1 :]
+    return orjson.dumps([*earlier, attempt]).decode()[1:-1]
 
 
-def _bury(run: Run, row: JobRow, scene: Scene, *, reason: str, error: str) -> None:
+def _dead_letter(run: Run, row: JobRow, scene: Scene, *, reason: str, error: str) -> None:
     """Keep what a dead run would have done, so that it can be redriven."""
     letter = {
         "run_id": run.run_id,
@@ -130,6 +227,7 @@ def _bury(run: Run, row: JobRow, scene: Scene, *, reason: str, error: str) -> No
         "token": run.token,
         "reason": reason,
         "error": error,
+        "attempts": f"[{run.history}]",
         "at": scene.world.now_ms,
         "job": orjson.Fragment(row.document),
     }

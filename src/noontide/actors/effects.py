@@ -18,11 +18,23 @@ from noontide.core.run import Run
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
 from noontide.records import rows, state
+from noontide.records.job_row import JobRow
 from noontide.records.leases import encode_lease
 from noontide.records.rejected import EXCERPT_MAX_BYTES, Origin, encode_rejected
 from noontide.records.topics import Layout
+from noontide.records.worker_inbox import Answer
 
 Key = bytes
+
+
+class Hold(NamedTuple):
+    """What the lease keeper needs to know of a published run; see `records.job_row.JobRow`."""
+
+    partition: int
+    queue_ms: int
+    lease_ms: int
+    timeout_ms: int
+    once: int
 
 
 class Send(NamedTuple):
@@ -44,6 +56,7 @@ class Names:
     leases: TopicPartition
     executions: TopicPartition
     dead_letters: TopicPartition
+    results: TopicPartition
     jobs: str
     signals: str
     rejected: str
@@ -58,6 +71,7 @@ class Names:
             leases=TopicPartition(layout.name("leases"), slot),
             executions=TopicPartition(layout.name("executions"), slot),
             dead_letters=TopicPartition(layout.name("dead-letters"), slot),
+            results=TopicPartition(layout.name("results"), slot),
             jobs=layout.name("jobs"),
             signals=layout.name("signals"),
             rejected=layout.name("rejected"),
@@ -76,6 +90,9 @@ class Effects:
         self.sends: list[Send] = []
         self.live_changes: dict[str, dict[str, Run | None]] = {}
         self.used: Counter[str] = Counter()
+        self.published: Counter[str] = Counter()
+        self.holds: dict[str, Hold] = {}
+        self.answers: dict[str, tuple[int, Answer]] = {}
         self.counts: Counter[str] = Counter()
         self.wants_fresh_config = False
         self._fetched = fetched
@@ -86,6 +103,10 @@ class Effects:
         if key in self._puts:
             return self._puts[key]
         return self._fetched[key]
+
+    def find(self, key: Key) -> bytes | None:
+        """As `read`, for a row that may not have been asked for."""
+        return self._puts[key] if key in self._puts else self._fetched.get(key)
 
     def fetched(self, key: Key) -> bytes | None:
         """A row as it was before this cycle."""
@@ -131,27 +152,53 @@ class Effects:
 
     # --- runs
 
-    def open_run(self, partition: int, run: Run, claimed: bytes | None, document: Record | None) -> None:
-        """A run becomes live, or its live state changes (then without `claimed` and `document`).
-
-        claimed: the JobRow it runs with; document: the `state` record that keeps it.
-        """
+    def open_run(self, partition: int, run: Run) -> None:
+        """A run becomes live, or its live state changes."""
         run_id, lease = run.run_id.encode(), encode_lease(run)
         self.outputs[self.names.leases].append(Record(run_id, lease))
         self._puts[rows.live_key(partition, run_id)] = lease
-        if document is not None:
-            self.outputs[self.names.state].append(document)
-            self._puts[rows.claimed_key(partition, run_id)] = claimed
         self.run_changes.append((partition, run.run_id, run))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = run
 
-    def close_run(self, partition: int, run: Run) -> None:
-        """A live run is over."""
+    def keep_definition(self, partition: int, run: Run, row: JobRow, row_bytes: bytes) -> None:
+        """The job moves on: keep what a live run was claimed with. Until then that is the job's own row."""
+        run_id = run.run_id.encode()
+        headers = [("etag", row.etag.encode()), ("created", b"%d" % row.created_ms)]
+        self.outputs[self.names.state].append(Record(state.RUN + run_id, row.document, headers))
+        self._puts[rows.claimed_key(partition, run_id)] = row_bytes
+        self.open_run(partition, run._replace(kept=True))
+
+    def row_of(self, partition: int, run: Run) -> bytes:
+        """The JobRow that a run was claimed with, also one closed by this cycle. Raises LookupError without one."""
+        if (self.current(run) or run).kept:
+            key = rows.claimed_key(partition, run.run_id.encode())
+        else:
+            key = rows.job_key(partition, run.job_id.encode())
+        row = self._puts.get(key) or self._fetched.get(key)
+        if not row:
+            raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
+        return row
+
+    def publish(self, partition: int, run: Run, hold: Hold, invitation: Record, lane: TopicPartition) -> None:
+        """A run is offered to the workers of its lane."""
+        self.outputs[lane].append(invitation)
+        self.holds[run.run_id] = hold
+        self.open_run(partition, run)
+
+    def answer(self, worker: str, inbox: int) -> Answer:
+        """What is said to a worker after the commit; add to it."""
+        if worker not in self.answers:
+            self.answers[worker] = (inbox, Answer(worker=worker, slot=self.names.slot))
+        return self.answers[worker][1]
+
+    def close_run(self, partition: int, run: Run, *, keep: bool = False) -> None:
+        """A live run is over. keep: what it was claimed with stays."""
         run_id = run.run_id.encode()
         self.outputs[self.names.leases].append(Record(run_id, None))
-        self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
         self._puts[rows.live_key(partition, run_id)] = None
-        self._puts[rows.claimed_key(partition, run_id)] = None
+        if (self.current(run) or run).kept and not keep:
+            self.outputs[self.names.state].append(Record(state.RUN + run_id, None))
+            self._puts[rows.claimed_key(partition, run_id)] = None
         self.run_changes.append((partition, run.run_id, None))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = None
 
@@ -159,9 +206,9 @@ class Effects:
         """A live run as this cycle sees it; None when the cycle closed it."""
         return self.live_changes.get(run.job_id, {}).get(run.run_id, run)
 
-    def record(self, run_id: str, execution: bytes) -> None:
+    def record(self, run_id: bytes, execution: bytes) -> None:
         """One line of history."""
-        self.outputs[self.names.executions].append(Record(run_id.encode(), execution))
+        self.outputs[self.names.executions].append(Record(run_id, execution))
 
     # --- answers to requests
 
@@ -178,20 +225,53 @@ class Effects:
         )
         self.counts["rejected"] += 1
 
-    def put_verdict(self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int) -> None:
-        """Keep the answer to a request whose sender asked for one."""
+    def put_verdict(
+        self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int, forget_ms: int
+    ) -> None:
+        """Keep the answer to a request whose sender asked for one, for a while."""
         key = state.verdict_record_key(origin.text)
         listed = [{"pointer": problem.pointer, "message": problem.message} for problem in problems]
         self.outputs[self.names.state].append(
             Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms))
         )
-        first = self.names.layout.partitions_of(self.names.slot)[0]
-        self._puts[rows.verdict_key(first, at_ms, key)] = b""
+        self._forget_at(forget_ms, key)
 
-    def drop_verdict(self, row_key: Key) -> None:
-        """Forget an answer."""
-        self.outputs[self.names.state].append(Record(rows.verdict_record_key(row_key), None))
+    def _forget_at(self, at_ms: int, record_key: Key) -> None:
+        first = self.names.layout.partitions_of(self.names.slot)[0]
+        self._puts[rows.forget_key(first, at_ms, record_key)] = b""
+
+    def forget(self, row_key: Key) -> None:
+        """The time of a verdict or a dead run is over."""
+        key = rows.forgotten_record_key(row_key)
         self._puts[row_key] = None
+        if key.startswith(state.DEAD):
+            self._drop_dead(key[len(state.DEAD) :])
+        else:
+            self.outputs[self.names.state].append(Record(key, None))
+
+    def bury(self, partition: int, run: Run, *, forget_ms: int) -> None:
+        """A run is dead: what it would have done is kept for a while, so that it can be redriven."""
+        run_id, lease = run.run_id.encode(), encode_lease(run._replace(kept=True))
+        self.outputs[self.names.state].append(Record(state.DEAD + run_id, lease))
+        self._puts[rows.dead_key(partition, run_id)] = lease
+        self._forget_at(forget_ms, state.DEAD + run_id)
+
+    def revive(self, partition: int, run: Run) -> None:
+        """A dead run is live again, with the definition that was kept for it."""
+        run_id = run.run_id.encode()
+        self.outputs[self.names.state].append(Record(state.DEAD + run_id, None))
+        self._puts[rows.dead_key(partition, run_id)] = None
+        self.open_run(partition, run)
+
+    def _drop_dead(self, run_id: Key) -> None:
+        """A dead run that nobody redrove; one that was redriven has lost its record already, and keeps the rest."""
+        partition = self.names.layout.partition_of(run_id.rpartition(b":")[0])
+        if self._fetched.get(rows.dead_key(partition, run_id)) is None:
+            return
+        for kind in (state.DEAD, state.RUN):
+            self.outputs[self.names.state].append(Record(kind + run_id, None))
+        self._puts[rows.dead_key(partition, run_id)] = None
+        self._puts[rows.claimed_key(partition, run_id)] = None
 
     def put_tzdata(self, version: str) -> None:
         """The slot's cursors follow this release of the time zone database."""

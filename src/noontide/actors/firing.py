@@ -77,11 +77,9 @@ class Firing:
             return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=None)
         else:
             outcome = self._catch_up(due, row, plan, scene, until_ms=until_ms)
-        return self._carry_out(due, outcome, plan, row, row_bytes, scene)
+        return self._carry_out(due, outcome, plan, row, scene)
 
-    def _carry_out(
-        self, due: Due, outcome: _Outcome, plan: Plan, row: JobRow, row_bytes: bytes, scene: Scene
-    ) -> Cursor:
+    def _carry_out(self, due: Due, outcome: _Outcome, plan: Plan, row: JobRow, scene: Scene) -> Cursor:
         claim, following, last_ms = outcome
         runs = due.runs
         if claim is not None:
@@ -90,7 +88,7 @@ class Firing:
             if last_ms != due.due_ms:
                 due = due._replace(due_ms=last_ms, start_ms=claim.start_ms)
             if plan.allows(last_ms):
-                runs += self.claim(due, name, row, row_bytes, scene)
+                runs += self.claim(due, name, row, scene)
             else:
                 _record_skip(due, name, row, "calendar", scene)
         waits = plan.after_completion_ms is not None and bool(self._live.of_job(due.job_id, scene.effects))
@@ -115,7 +113,7 @@ class Firing:
             passed = Passed(late[0].due_ms, late[-1].due_ms, len(late), Decision.SKIPPED)
             _record_passed(due, row, passed, scene, reason=reason)
 
-    def claim(self, due: Due, name: str, row: JobRow, row_bytes: bytes, scene: Scene) -> int:
+    def claim(self, due: Due, name: str, row: JobRow, scene: Scene) -> int:
         """Claim an occurrence as run `name`, or record why not. Returns the number of runs claimed: 0 or 1."""
         world, effects = scene
         live = self._live.of_job(due.job_id, effects)
@@ -124,17 +122,19 @@ class Firing:
                 times = executions.Times(due.due_ms, due.start_ms, world.now_ms, world.now_ms)
                 if deliver_now(name, due.job_id, row, times, scene):
                     return 1
-            hand_out(_claimed(due, name, row, row_bytes, world), scene)
+            hand_out(_claimed(due, name, row, world), scene)
             return 1
         oldest = next(iter(live))
         match row.overlap_rule:
             case Overlap.QUEUE if len(live) == 1:
-                hand_out(_claimed(due, name, row, row_bytes, world, waits_for=oldest.run_id), scene)
+                hand_out(_claimed(due, name, row, world, waits_for=oldest.run_id), scene)
                 return 1
             case Overlap.REPLACE:
                 for run in live:
                     self._closing.cancel(run, scene, reason=f"overlap: replaced by {name}")
-                hand_out(_claimed(due, name, row, row_bytes, world), scene)
+                stopping = next(iter(self._live.of_job(due.job_id, effects)), None)
+                waits_for = None if stopping is None else stopping.run_id
+                hand_out(_claimed(due, name, row, world, waits_for=waits_for), scene)
                 return 1
             case _:
                 _record_skip(due, name, row, f"overlap: {oldest.run_id} is {oldest.state}", scene)
@@ -176,9 +176,7 @@ class Firing:
         return cursor
 
 
-def _claimed(
-    due: Due, name: str, row: JobRow, row_bytes: bytes, world: World, *, waits_for: str | None = None
-) -> Claim:
+def _claimed(due: Due, name: str, row: JobRow, world: World, *, waits_for: str | None = None) -> Claim:
     early = due.start_ms > world.now_ms
     reason = f"overlap: waits for {waits_for}" if waits_for else "waits for its spread start" if early else None
     run = Run(
@@ -193,8 +191,11 @@ def _claimed(
         not_before_ms=due.start_ms if early else 0,
         reason=reason,
         waits_for=waits_for,
+        lane=row.lane,
+        priority=row.priority,
+        etag=row.etag,
     )
-    return Claim(due.partition, run, row, row_bytes, fresh=True)
+    return Claim(due.partition, run, row, fresh=True)
 
 
 def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) -> None:
@@ -202,7 +203,7 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
         name, due.job_id, tenant=row.tenant, due_ms=due.due_ms, at_ms=scene.world.now_ms,
         decision=Decision.SKIPPED, reason=reason,
     )  # fmt: skip
-    scene.effects.record(name, line)
+    scene.effects.record(name.encode(), line)
     scene.effects.counts[Decision.SKIPPED] += 1
 
 
@@ -213,5 +214,5 @@ def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reaso
         name, due.job_id, tenant=row.tenant, due_ms=passed.first_ms, at_ms=scene.world.now_ms,
         decision=passed.decision, reason=reason, span=span,
     )  # fmt: skip
-    scene.effects.record(name, line)
+    scene.effects.record(name.encode(), line)
     scene.effects.counts[passed.decision] += passed.occurrences

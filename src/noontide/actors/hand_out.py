@@ -3,21 +3,21 @@
 registered topic, healthy      record and closed execution in the claim's own transaction: exactly once
 registered topic, sick         pending, with the reason; delivered in one transaction when it recovers
 any other topic                queued; sent after the commit by an idempotent producer: at least once
-HTTP target or handler         pending for the workers of its lane
+HTTP target or handler         queued: offered on `runs.<lane>`, as long as the lane's window has room; else pending
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from noontide.actors.effects import Effects, Scene, Send
+from noontide.actors.effects import Effects, Hold, Scene, Send
 from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.ports.record_log import Record, TopicPartition
-from noontide.records import state
-from noontide.records.delivery import RECORD_OVERHEAD_BYTES, delivery_headers
+from noontide.records.delivery import RECORD_OVERHEAD_BYTES, delivery_headers, traceparent
 from noontide.records.executions import Times, delivered
 from noontide.records.job_row import JobRow, TargetKind
+from noontide.records.runs import encode_invitation
 
 TOPIC = int(TargetKind.TOPIC)
 
@@ -28,7 +28,6 @@ class Claim(NamedTuple):
     partition: int
     run: Run
     row: JobRow
-    row_bytes: bytes
     fresh: bool
 
 
@@ -40,10 +39,11 @@ def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene)
     if route.problem is not None or _obstacle(route, row, used=effects.used[row.target]) is not None:
         return False
     effects.used[row.target] += 1
-    headers = delivery_headers(run_id=name.encode(), job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
+    run_id = name.encode()
+    headers = delivery_headers(run_id=run_id, job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
     to = TopicPartition(row.target, row.key_hash % route.partitions)
     effects.outputs[to].append(Record(row.key, row.payload, headers))
-    effects.record(name, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
+    effects.record(run_id, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
     effects.counts["succeeded"] += 1
     return True
 
@@ -57,7 +57,7 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     run = run._replace(not_before_ms=0)  # from here on it waits for its target, not for a time
     claim = claim._replace(run=run)
     if row.target_kind != TOPIC:
-        wait(claim, scene.effects, reason="waits for a worker")
+        _offer(claim, scene)
     elif (route := world.routes.get(row.target)) is None:
         _send_after_commit(claim, scene.effects)
     elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene):
@@ -70,13 +70,37 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     return False
 
 
+def _offer(claim: Claim, scene: Scene) -> None:
+    """Publish a run to the workers of its lane, if the window has room."""
+    world, effects = scene
+    run, row = claim.run, claim.row
+    if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms.get(run.lane, 0):
+        wait(claim, effects, reason=f"ready in lane {run.lane}")
+        return
+    queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
+    hold = Hold(claim.partition, row.queue_ms, row.lease_ms, row.timeout_ms, row.once)
+    invitation = encode_invitation(
+        run.run_id,
+        slot=effects.names.slot,
+        times=(run.due_ms, run.start_ms),
+        attempt=run.attempt + 1,
+        rest=row.invitation.encode(),
+        payload=row.payload,
+    )
+    record = Record(run.job_id.encode(), invitation, [("traceparent", traceparent(run.run_id.encode()))])
+    topic = TopicPartition(world.layout.name("runs", lane=run.lane), effects.names.slot)
+    effects.publish(claim.partition, queued, hold, record, topic)
+    effects.published[run.lane] += run.run_id not in world.promised
+    effects.used[topic.topic] += 1
+
+
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:
     """Keep a run live and say why. A wait that is already recorded with the same reason costs a memory change only."""
     run = claim.run._replace(reason=reason)
     if not claim.fresh and run.state is RunState.PENDING and reason == claim.run.reason:
         effects.run_changes.append((claim.partition, run.run_id, run))
     else:
-        _open(claim, run, effects)
+        effects.open_run(claim.partition, run)
 
 
 def send_of(partition: int, run: Run, row: JobRow) -> Send:
@@ -109,14 +133,5 @@ def _send_after_commit(claim: Claim, effects: Effects) -> None:
         not_before_ms=0,
         reason=None,
     )
-    _open(claim, queued, effects)
+    effects.open_run(claim.partition, queued)
     effects.sends.append(send_of(claim.partition, queued, claim.row))
-
-
-def _open(claim: Claim, run: Run, effects: Effects) -> None:
-    if not claim.fresh:
-        effects.open_run(claim.partition, run, None, None)
-        return
-    headers = [("etag", claim.row.etag.encode()), ("created", b"%d" % claim.row.created_ms)]
-    document = Record(state.RUN + run.run_id.encode(), claim.row.document, headers)
-    effects.open_run(claim.partition, run, claim.row_bytes, document)

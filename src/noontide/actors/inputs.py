@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from noontide.actors.admission import Input
+from noontide.actors.lease_keeper import Heard
+from noontide.actors.request_input import Input
 from noontide.ports.record_log import Incoming, Replay, TopicPartition
+from noontide.records.config import ConfigView
 from noontide.records.rejected import Origin
-from noontide.records.topics import DEFAULT_DOMAINS, Layout
+from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
+from noontide.records.worker_events import decode_frame
 
-SIGNALS = "signals"
+SIGNALS, WORKER_EVENTS = "signals", "worker-events."
 Positions = Mapping[int | str, Mapping[str, int]]
 """Next offsets per input, by partition or mailbox; see `records.state.Position`."""
 
@@ -30,32 +33,29 @@ class Inputs:
         self._slot = slot
         self._short_names: dict[str, str] = {}
 
-    def partitions(self, domains: Iterable[str]) -> list[TopicPartition]:
-        """Every partition the slot reads, for these request domains and the ones that always exist."""
+    def partitions(self, domains: Iterable[str], lanes: Iterable[str] = ()) -> list[TopicPartition]:
+        """Every partition the slot reads, for these request domains and lanes and the ones that always exist."""
         layout, numbers = self._layout, self._layout.partitions_of(self._slot)
         topics = [layout.name("requests", domain=domain) for domain in sorted({*domains, *DEFAULT_DOMAINS})]
         mailboxes = layout.signals_partitions_of(self._slot)
         return [
             *(TopicPartition(topic, number) for topic in topics for number in numbers),
             *(TopicPartition(layout.name(SIGNALS), mailbox) for mailbox in mailboxes),
+            *(
+                TopicPartition(layout.name("worker-events", lane=lane), self._slot)
+                for lane in sorted({*lanes, *DEFAULT_LANES})
+            ),
         ]
 
     def position(self, at: TopicPartition, positions: Positions) -> int:
         """The next offset to read of one of them; 0 when nothing of it was consumed yet."""
         short = self._short(at.topic)
-        owner: int | str = f"slot-{self._slot}" if short == SIGNALS else at.partition
+        owner: int | str = at.partition if short.startswith("requests.") else f"slot-{self._slot}"
         return positions.get(owner, {}).get(Origin(short, at.partition, 0).name, 0)
 
-    def read(
-        self,
-        replay: Replay,
-        positions: Mapping[int | str, Mapping[str, int]],
-        domains: Iterable[str],
-        *,
-        records_max: int,
-    ) -> FirstRequests:
+    def read(self, replay: Replay, positions: Positions, config: ConfigView, *, records_max: int) -> FirstRequests:
         """Read what is in the log by now, about `records_max` records at most. Blocking; raises Doubt."""
-        ends = replay.stable_offsets(self.partitions(domains))
+        ends = replay.stable_offsets(self.partitions(config.domains, config.lanes))
         reached = {at: self.position(at, positions) for at in ends}
         records: list[Incoming] = []
         for chunk in replay.read(reached, ends):
@@ -64,6 +64,21 @@ class Inputs:
             if len(records) >= records_max:
                 return FirstRequests(records, reached)
         return FirstRequests(records, ends)
+
+    def heard(self, record: Incoming) -> Heard | None:
+        """The frame in a record of `worker-events.<lane>`; None for one that is none."""
+        try:
+            frame = decode_frame(record.value or b"")
+        except (ValueError, RecursionError):
+            return None
+        if not frame.worker and frame.probe is None:
+            return None
+        lane = self._short(record.topic).removeprefix(WORKER_EVENTS)
+        return Heard(lane, record.offset, record.appended_ms, frame)
+
+    def is_event(self, record: Incoming) -> bool:
+        """Whether a record is of `worker-events.<lane>`."""
+        return self._short(record.topic).startswith(WORKER_EVENTS)
 
     def request(self, record: Incoming) -> Input | None:
         """The request in a record; None for a signal that is not one."""

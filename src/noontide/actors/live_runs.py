@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection
 
 from noontide.actors.effects import Effects
+from noontide.actors.ready_queue import ReadyQueues
 from noontide.core.run import Run, RunState
 
 
@@ -21,7 +22,9 @@ class LiveRuns:
     Deadlines are (time, run id) in a heap; an entry that no longer fits its run is skipped when it comes up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partition: int, ready: ReadyQueues) -> None:
+        self._partition = partition
+        self._ready = ready
         self.by_id: dict[str, Run] = {}
         self._by_job: defaultdict[str, dict[str, Run]] = defaultdict(dict)
         self._deadlines: list[tuple[int, str]] = []
@@ -34,6 +37,8 @@ class LiveRuns:
         if run.state in (RunState.PENDING, RunState.RETRY_WAIT) and run.waits_for is None:
             if run.not_before_ms:
                 heapq.heappush(self._deadlines, (run.not_before_ms, run.run_id))
+            elif run.lane:
+                self._ready.add(self._partition, run)
             else:
                 self._waiting[run.target].append(run.run_id)
 

@@ -17,12 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from noontide.actors.admission import Admission, Input
+from noontide.actors.admission import Admission
 from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.live_runs import LiveRuns, is_free
+from noontide.actors.ready_queue import ReadyQueues
+from noontide.actors.request_input import Input, named_run
 from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow
@@ -95,17 +97,17 @@ def take_inputs(queue: deque[Input], budget: Budget) -> list[Input]:
 class Partition:
     """The actor of one partition."""
 
-    def __init__(self, number: int, settings: SchedulerSettings) -> None:
+    def __init__(self, number: int, settings: SchedulerSettings, ready: ReadyQueues) -> None:
         self.number = number
         self.inbox: deque[Input] = deque()
         self.deliveries: deque[Delivered] = deque()
-        self.live = LiveRuns()
+        self.live = LiveRuns(number, ready)
         self.window = DueWindow(number, preload_max=settings.preload_max, late_heap_max=settings.late_heap_max)
         self._stuck: dict[str, Route | None] = {}
         self._in_vain: Counter[str] = Counter()
-        self._closing = Closing(number, self.live)
-        self._firing = Firing(self.live, self._closing, settings)
-        self._admission = Admission(number, self.live, self._firing, self._closing, settings)
+        self.closing = Closing(number, self.live, settings)
+        self._firing = Firing(self.live, self.closing, settings)
+        self._admission = Admission(number, self.live, self._firing, self.closing, settings)
         self._settings = settings
 
     # --- gather
@@ -161,15 +163,23 @@ class Partition:
             if item.key is not None:
                 yield rows.job_key(number, item.key)
                 yield rows.cursor_key(number, item.key)
+                yield from self._wanted_dead(item)
         for run_id in (*(event.run_id for event in work.deliveries), *(run.run_id for run in work.released)):
+            job_id = run_id.rpartition(":")[0].encode()
             yield rows.claimed_key(number, run_id.encode())
-            run = self.live.by_id.get(run_id)
-            if run is not None:
-                yield rows.cursor_key(number, run.job_id.encode())
+            yield rows.job_key(number, job_id)
+            yield rows.cursor_key(number, job_id)
         yield from work.job_keys
         for job_id in work.reviews:
             yield rows.job_key(number, job_id)
             yield rows.cursor_key(number, job_id)
+
+    def _wanted_dead(self, item: Input) -> Iterable[bytes]:
+        """The row of the dead run that a request names, if it does."""
+        if ("kind", b"redrive") in item.headers:
+            run_id = named_run(item.value)
+            if run_id is not None:
+                yield rows.dead_key(self.number, run_id.encode())
 
     def trim(self, work: Work, fetched: Mapping[bytes, bytes | None], bytes_max: int) -> None:
         """Give back due rows whose jobs are more than `bytes_max` together (at least one stays)."""
@@ -208,20 +218,19 @@ class Partition:
             case Input():
                 self._admission.admit(item, scene)
             case Delivered():
-                self._closing.settle(item, scene)
+                self.closing.settle(item, scene)
             case Run():
                 self._hand_out(item, scene)
             case key, value:
                 self._due(key, value, scene)
 
     def _hand_out(self, run: Run, scene: Scene) -> None:
-        if scene.effects.current(run) is None:
+        now = scene.effects.current(run)
+        if now is None or now.state is not run.state:
             return
-        row = scene.effects.fetched(rows.claimed_key(self.number, run.run_id.encode()))
-        if row is None:
-            raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")
-        if hand_out(Claim(self.number, run, decode_job_row(row), row, fresh=False), scene):
-            self._closing.follow_up(run, scene)
+        row = decode_job_row(scene.effects.row_of(self.number, now))
+        if hand_out(Claim(self.number, now, row, fresh=False), scene):
+            self.closing.follow_up(run, scene)
 
     def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
         if scene.effects.is_void(key):
@@ -236,10 +245,18 @@ class Partition:
                 at = Due(self.number, job_id.decode(), due.due_ms, start_ms, due.runs, due.generation, due.accepted_ms)
                 self._firing.fire(at, row, scene)
             case rows.Purpose.REMOVE:
+                self._keep_definitions(job_id, scene)
                 scene.effects.delete_job(self.number, job_id, headers=[("reason", b"completed")])
                 scene.effects.drop_cursor(self.number, job_id)
             case rows.Purpose.FORGET:
                 scene.effects.drop_cursor(self.number, job_id)
+
+    def _keep_definitions(self, job_id: bytes, scene: Scene) -> None:
+        """A completed job goes; runs that are still live keep what they were claimed with."""
+        row_bytes = scene.effects.read(rows.job_key(self.number, job_id))
+        for run in self.live.of_job(job_id.decode(), scene.effects):
+            if row_bytes is not None and not run.kept:
+                scene.effects.keep_definition(self.number, run, decode_job_row(row_bytes), row_bytes)
 
     def _set_aside(self, item: Input | Delivered | Run | DueItem, reason: str, scene: Scene) -> None:
         """Handling this item fails, here or at the broker: refuse the request, or quarantine the job."""
@@ -247,13 +264,12 @@ class Partition:
         match item:
             case Input():
                 self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
-            case Run():
-                if scene.effects.current(item) is None:
-                    return
-                reason = f"could not be handled: {reason}"
-                self._closing.close(item, scene, state=advance(item.state, RunEvent.GIVE_UP), reason=reason)
-            case Delivered():
-                pass
+            case Delivered() | Run():
+                known = self.live.by_id.get(item.run_id)
+                run = None if known is None else scene.effects.current(known)
+                if run is not None:
+                    state, reason = advance(run.state, RunEvent.GIVE_UP), f"could not be handled: {reason}"
+                    self.closing.close(run, scene, state=state, reason=reason)
             case key, value:
                 self._quarantine(key, value, reason, scene)
 

@@ -134,6 +134,8 @@ class Restorer:
             run_id = key[len(state.RUN) :]
             home = self._home(run_id.rpartition(b":")[0])
             return [(rows.claimed_key(home, run_id), self._claimed_row(record))]
+        if key.startswith(state.DEAD):
+            return self._dead_rows(record, key[len(state.DEAD) :])
         if key.startswith(state.VERDICT):
             return self._verdict_row(record)
         if key.startswith(state.POSITION):
@@ -191,7 +193,20 @@ class Restorer:
         """Verdicts are only remembered for the day on which they are forgotten."""
         if record.value is None or record.key is None:
             return []
-        return [(rows.verdict_key(self._numbers[0], record.appended_ms, record.key), b"")]
+        forget_ms = record.appended_ms + self._settings.verdict_retention_ms
+        return [(rows.forget_key(self._numbers[0], forget_ms, record.key), b"")]
+
+    def _dead_rows(self, record: Incoming, run_id: bytes) -> Iterable[Row]:
+        """Dead runs, and when they are to be forgotten."""
+        home = self._home(run_id.rpartition(b":")[0])
+        if record.value is None or record.key is None:
+            return [(rows.dead_key(home, run_id), None)]
+        decode_lease(run_id, record.value)
+        forget_ms = record.appended_ms + self._settings.dead_retention_ms
+        return [
+            (rows.dead_key(home, run_id), record.value),
+            (rows.forget_key(self._numbers[0], forget_ms, record.key), b""),
+        ]
 
     def _home(self, job_id: bytes) -> int:
         return self._names.layout.partition_of(job_id)

@@ -18,6 +18,7 @@ from functools import partial
 
 import orjson
 
+from noontide.actors.answerer import Answerer
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
@@ -79,6 +80,8 @@ class SlotRunner:
         self._log = ports.open_log(names.slot)
         self._index: DueIndex | None = None
         self._checkpointing: asyncio.Future[None] | None = None
+        self._answerer: Answerer | None = None
+        self._lanes_probed_ms = 0.0
         self._wake = asyncio.Event()
         self._stopping = False
         self._doubts = 0
@@ -125,7 +128,7 @@ class SlotRunner:
 
     def config_changed(self, view: ConfigView) -> None:
         """New request domains may have appeared."""
-        self._domains_changed = bool(view.domains)
+        self._domains_changed = bool(view.domains or view.lanes)
         self._wake.set()
 
     # --- taking over
@@ -141,6 +144,7 @@ class SlotRunner:
         restorer = Restorer(self.names, index=self._index, replay=self._ports.replay, settings=self._settings)
         self.restored = await asyncio.to_thread(partial(restorer.restore, now_ms=self._ports.clock.now_ms()))
         sender = Sender(self._ports.courier, self._delivered, self._settings)
+        answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
         ports = SlotPorts(
             log=self._log,
             index=self._index,
@@ -148,7 +152,9 @@ class SlotRunner:
             config=self._ports.config,
             breakers=self._ports.breakers,
             send=sender.send,
+            answer=answerer.answer,
         )
+        self._answerer = answerer
         slot = Slot(self.names, ports, self._settings, self._caution)
         slot.load()
         await self._read_requests(slot, config)
@@ -165,7 +171,7 @@ class SlotRunner:
 
     async def _read_requests(self, slot: Slot, config: ConfigView) -> None:
         """Requests that are in the log by now are decided before anything fires: one of them may be a delete."""
-        read = partial(self._inputs.read, self._ports.replay, slot.positions, config.domains)
+        read = partial(self._inputs.read, self._ports.replay, slot.positions, config)
         found = await asyncio.to_thread(read, records_max=self._settings.inbox_high)
         for record in found.records:
             self._take(slot, record)
@@ -206,7 +212,8 @@ class SlotRunner:
 
     async def _attach_new_domains(self, slot: Slot) -> None:
         """Topics of request domains that were configured, or created, since the last look."""
-        wanted = set(self._inputs.partitions(self._ports.config.view.domains)) - self._attached
+        config = self._ports.config.view
+        wanted = set(self._inputs.partitions(config.domains, config.lanes)) - self._attached
         if wanted:
             existing = await asyncio.to_thread(self._ports.replay.stable_offsets, tuple(wanted))
             self._attach({at: self._inputs.position(at, slot.positions) for at in existing})
@@ -233,6 +240,11 @@ class SlotRunner:
         return too_many or slot.backlog_bytes > settings.inbox_high_bytes // share
 
     def _take(self, slot: Slot, record: Incoming) -> None:
+        if self._inputs.is_event(record):
+            heard = self._inputs.heard(record)
+            if heard is not None:
+                slot.hear(heard)
+            return
         request = self._inputs.request(record)
         if request is not None:
             slot.receive(request)
@@ -266,6 +278,7 @@ class SlotRunner:
                 probe_ms = now_ms
                 await self._probe()
                 self._domains_changed = True
+            self._move_lease_time(slot)
             if worked:
                 await asyncio.sleep(settings.cycle_gap_ms / 1000)
             else:
@@ -280,6 +293,13 @@ class SlotRunner:
         if not slot.may_fire:
             delay_ms = float(self._settings.hold_poll_ms)
         await self._pause(delay_ms)
+
+    def _move_lease_time(self, slot: Slot) -> None:
+        """Probe lanes that hold leases and are silent: lease time passes only with what is heard."""
+        boot_ms, silence_ms = self._ports.clock.boot_ms(), self._settings.lane_silence_ms
+        if boot_ms - self._lanes_probed_ms >= silence_ms and self._answerer is not None:
+            self._lanes_probed_ms = boot_ms
+            self._answerer.probe(slot.keeper.silent_lanes(self._ports.clock.now_ms(), silence_ms))
 
     # --- leaving
 

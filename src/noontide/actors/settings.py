@@ -55,12 +55,32 @@ class SchedulerSettings:
     """How long a deleted id is remembered, longer than `requests` are kept, so that stale copies are recognised."""
     verdict_retention_ms: int = DAY_MS
     """How long verdicts are kept in `state`."""
-    verdicts_swept_max: int = 500
-    """Verdicts forgotten per cycle."""
+    dead_retention_ms: int = 30 * DAY_MS
+    """How long a dead run can be redriven."""
+    forgotten_max: int = 500
+    """Verdicts and dead runs forgotten per cycle."""
     sends_in_flight_max: int = 256
     """Records under way to topics that are not registered, per slot."""
     send_timeout_ms: int = 10_000
     """Longest time for one of those."""
+    frames_max: int = 2_000
+    """Frames of worker events per cycle and slot."""
+    window_min: int = 250
+    """Runs offered to a lane whose workers have not claimed any yet, per slot."""
+    window_max: int = 10_000
+    """Most runs offered to a lane and not claimed, per slot; the rest of the backlog waits in order."""
+    window_lapse_ms: int = MINUTE_MS
+    """A lane in which nothing was claimed for so long counts as not listening: nothing is offered to it twice."""
+    offers_kept_ms: int = DAY_MS
+    """How long what was offered can be taken: `retention.ms` of `runs.<lane>`. After that, more may be offered."""
+    expiries_max: int = 500
+    """Leases that expire per cycle, lane and slot."""
+    timeout_grace_ms: int = 5_000
+    """What the owner waits beyond a run's timeout, which its worker enforces first."""
+    cancel_grace_ms: int = 30_000
+    """How long a worker may take to stop a cancelled run before it loses the lease."""
+    lane_silence_ms: int = 1_000
+    """After so long without events a lane with leases is probed, so that lease time moves on."""
     breaker_open_ms: int = 1_000
     """First pause after a registered topic failed; doubles up to `breaker_open_max_ms`."""
     breaker_open_max_ms: int = 60_000

@@ -13,31 +13,32 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from noontide.actors.admission import Input
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene, Send
-from noontide.actors.hand_out import send_of
+from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
+from noontide.actors.live_runs import is_free
+from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_inputs
+from noontide.actors.ready_queue import ReadyQueues
+from noontide.actors.request_input import Input
 from noontide.actors.review import Review
 from noontide.actors.settings import MINUTE_MS, SchedulerSettings
 from noontide.actors.world import World
-from noontide.core.definition import load_definition
-from noontide.core.policies import Guarantee
-from noontide.core.run import Run, RunState
+from noontide.core.run import Run
 from noontide.core.zones import tzdata_version
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
-from noontide.records.job_row import JobRow, TargetKind, decode_job_row
-from noontide.records.leases import decode_lease
-from noontide.records.state import Position, decode_position, position_record_key
+from noontide.records.state import DEAD, Position
+from noontide.records.topics import DEFAULT_LANES
+from noontide.records.worker_inbox import Answer
 
 
 class ConfigSource(Protocol):
@@ -53,7 +54,7 @@ class ConfigSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPorts:
-    """What a slot works with. `send`: takes records that go out after the commit."""
+    """What a slot works with. `send` and `answer` take what goes out after the commit."""
 
     log: SlotLog
     index: DueIndex
@@ -61,17 +62,19 @@ class SlotPorts:
     config: ConfigSource
     breakers: Breakers
     send: Callable[[list[Send]], None]
+    answer: Callable[[list[tuple[int, Answer]]], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
     """One cycle between gather and apply.
 
-    expired: verdicts to forget; positions: the inputs consumed with it, by partition or mailbox.
+    expired: what is to be forgotten; positions: the inputs consumed with it, by partition or mailbox.
     """
 
     world: World
     work: dict[int, Work]
+    keeping: KeeperWork
     fetched: Mapping[bytes, bytes | None]
     effects: Effects
     expired: list[bytes]
@@ -83,7 +86,11 @@ class Slot:
 
     def __init__(self, names: Names, ports: SlotPorts, settings: SchedulerSettings, caution: Caution) -> None:
         self.names = names
-        self.partitions = {number: Partition(number, settings) for number in names.layout.partitions_of(names.slot)}
+        self.ready = ReadyQueues()
+        numbers = names.layout.partitions_of(names.slot)
+        self.partitions = {number: Partition(number, settings, self.ready) for number in numbers}
+        homes = {number: Homes(each.live, each.closing) for number, each in self.partitions.items()}
+        self.keeper = LeaseKeeper(homes, settings)
         self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
         self.counts: Counter[str] = Counter()
         self.cycle_number = 0
@@ -96,6 +103,7 @@ class Slot:
         self._turn = 0
         self._sweep_ms = 0
         self._review: Review | None = None
+        self._unsaved = False
         self._mailbox: deque[Input] = deque()
 
     # --- the cycle
@@ -108,11 +116,13 @@ class Slot:
         self._decide(plan)
         if plan.effects.wants_fresh_config:
             config = await self._ports.config.refresh()
-            plan.world = self._world(config, config_is_fresh=True)
+            rooms, promised = plan.world.rooms, plan.world.promised
+            plan.world = replace(self._world(config, config_is_fresh=True), rooms=rooms, promised=promised)
             self._decide(plan)
         receipts = await self._commit(plan)
         self._apply(plan, receipts)
         self._ports.send(plan.effects.sends)
+        self._ports.answer(list(plan.effects.answers.values()))
         return True
 
     def _gather(self) -> Plan | None:
@@ -123,20 +133,54 @@ class Slot:
         work = {} if self._mailbox and self._turn % 2 else self._collected(world)
         if not work and self._mailbox:
             work = self._forwarded()
+        world = self._take_ready(work, world)
+        keeping = self.keeper.collect(self._caution.limit)
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
-        expired = self._expired_verdicts(world.now_ms)
-        if not work and not expired:
+        expired = self._expired(world.now_ms)
+        if not work and not expired and not keeping:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
-        keys = sorted(wanted)
+        keys = list(wanted.union(self.keeper.wanted(keeping), self._wanted_dead(expired)))
         fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
         for number, each in work.items():
             self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
             each.set_aside = self._caution.culprits_in(each)
         effects = Effects(self.names, fetched)
-        return Plan(world=world, work=work, fetched=fetched, effects=effects, expired=expired, positions={})
+        return Plan(
+            world=world, work=work, keeping=keeping, fetched=fetched, effects=effects, expired=expired, positions={}
+        )
+
+    def _take_ready(self, work: dict[int, Work], world: World) -> World:
+        """Runs for which a lane's window has room, in the order of its queue; what falls due gets the rest."""
+        rooms, promised = self._rooms(world), set[str]()
+        limit = min(self._settings.due_max, self._caution.limit)
+        if limit == 1 and work:
+            limit = 0
+        for lane in self.ready.lanes():
+            for number, run_id in self.ready.take(lane, min(limit, rooms.get(lane, 0))):
+                run = self._free_run(number, run_id)
+                if run is not None and run_id not in promised:
+                    work.setdefault(number, Work()).released.append(run)
+                    promised.add(run_id)
+                    rooms[lane] -= 1
+        rooms.update(dict.fromkeys(self.ready.lanes(), 0))
+        return replace(world, rooms=rooms, promised=frozenset(promised))
+
+    def _rooms(self, world: World) -> dict[str, int]:
+        """How many runs each lane takes now: its window, if its topic is well."""
+        return {
+            lane: min(self.keeper.room(lane, world.now_ms), self._ports.breakers.allowance(topic, world.now_ms))
+            for lane, topic in self._lane_topics(world.config).items()
+        }
+
+    def _lane_topics(self, config: ConfigView) -> dict[str, str]:
+        return {lane: self.names.layout.name("runs", lane=lane) for lane in (*DEFAULT_LANES, *config.lanes)}
+
+    def _free_run(self, partition: int, run_id: str) -> Run | None:
+        run = self.partitions[partition].live.by_id.get(run_id)
+        return run if run is not None and is_free(run) else None
 
     def _collected(self, world: World) -> dict[int, Work]:
         """What the partitions have to decide, each its share."""
@@ -160,6 +204,7 @@ class Slot:
         while True:
             plan.effects = Effects(self.names, plan.fetched)
             try:
+                self.keeper.decide(plan.keeping, Scene(plan.world, plan.effects))
                 for number, work in plan.work.items():
                     self.partitions[number].decide(work, Scene(plan.world, plan.effects))
             except Poisoned as poisoned:
@@ -168,8 +213,14 @@ class Slot:
                     raise
                 set_aside[id(poisoned.item)] = str(poisoned)
                 continue
+            except Unheard as unheard:
+                if unheard.run_id in plan.keeping.set_aside:
+                    raise
+                plan.keeping.set_aside[unheard.run_id] = str(unheard)
+                self.counts["set_aside"] += 1
+                continue
             for key in plan.expired:
-                plan.effects.drop_verdict(key)
+                plan.effects.forget(key)
             if self._review is not None and self._review.is_over and plan.effects.outputs:
                 plan.effects.put_tzdata(tzdata_version())
             self._position(plan)
@@ -206,9 +257,11 @@ class Slot:
             runs[partition].append((run_id, run))
         for number in runs.keys() | plan.work.keys():
             self.partitions[number].apply_runs(runs[number], plan.work.get(number), plan.world)
+        self.keeper.apply(effects.run_changes, effects, plan.keeping)
         if self._review is not None and self._review.is_over and effects.outputs:
             self._review = None
         self.positions.update(plan.positions)
+        self._unsaved = not effects.outputs and (self._unsaved or self.mailbox_name in plan.positions)
         self.cycle_number += 1
         for work in plan.work.values():
             self.requests_decided += len(work.inputs)
@@ -219,32 +272,10 @@ class Slot:
 
     def load(self) -> None:
         """Fill the memory from a restored index. Records that may not have been sent are sent again."""
-        sends: list[Send] = []
-        for number, partition in self.partitions.items():
-            self._load_position(number, number)
-            for key, value in _all_rows(self._ports.index, *rows.kind_range(number, b"l")):
-                run = decode_lease(key[2:], value)
-                partition.live.put(run)
-                claimed = self._ports.index.get_many([rows.claimed_key(number, key[2:])])[0]
-                if run.state is RunState.QUEUED and claimed is not None:
-                    self._resume(number, run, decode_job_row(claimed), sends)
-        self._load_position(self.first_partition, self.mailbox_name)
+        self.cycle_number = load_positions(self._ports.index, self.partitions, self.mailbox_name, self.positions)
+        sends = load_runs(self._ports.index, self.partitions, self.keeper)
         self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
-
-    @staticmethod
-    def _may_repeat(row: JobRow) -> bool:
-        return load_definition(row.document).guarantee is Guarantee.AT_LEAST_ONCE
-
-    def _resume(self, number: int, run: Run, row: JobRow, sends: list[Send]) -> None:
-        """A run that was handed out by the owner before: hand it out again, unless it must not happen twice."""
-        if row.target_kind != TargetKind.TOPIC:
-            return
-        if self._may_repeat(row):
-            sends.append(send_of(number, run, row))
-        else:
-            unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
-            self.partitions[number].deliveries.append(unknown)
 
     def receive(self, item: Input) -> None:
         """A request for one of the partitions has arrived."""
@@ -253,6 +284,10 @@ class Slot:
             self._mailbox.append(item)
         else:
             self.partitions[item.source.partition].inbox.append(item)
+
+    def hear(self, heard: Heard) -> None:
+        """Workers of a lane said something."""
+        self.keeper.inbox.append(heard)
 
     def deliver(self, partition: int, event: Delivered) -> None:
         """A record that was sent after a commit has been acknowledged, or not."""
@@ -272,13 +307,6 @@ class Slot:
     def mailbox_name(self) -> str:
         """How positions of forwarded requests are named."""
         return f"slot-{self.names.slot}"
-
-    def _load_position(self, owner: int, name: int | str) -> None:
-        value = self._ports.index.get_many([rows.meta_key(owner, position_record_key(name))])[0]
-        if value is not None:
-            position = decode_position(value)
-            self.positions[name] = position.inputs
-            self.cycle_number = max(self.cycle_number, position.cycle)
 
     # --- its parts
 
@@ -304,14 +332,20 @@ class Slot:
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
         return Budget(max(1, inputs // share), size // share, due and max(1, due // share))
 
-    def _expired_verdicts(self, now_ms: int) -> list[bytes]:
-        """Once a minute, some of the verdicts that nobody will ask for any more."""
+    def _expired(self, now_ms: int) -> list[bytes]:
+        """Once a minute, some of the verdicts and dead runs that nobody will ask for any more."""
         if now_ms < self._sweep_ms:
             return []
         self._sweep_ms = now_ms + MINUTE_MS
         start, _ = rows.kind_range(self.first_partition, b"v")
-        stop = rows.verdict_key(self.first_partition, max(0, now_ms - self._settings.verdict_retention_ms), b"")
-        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.verdicts_swept_max)]
+        stop = rows.forget_key(self.first_partition, max(0, now_ms), b"")
+        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.forgotten_max)]
+
+    def _wanted_dead(self, expired: list[bytes]) -> Iterator[bytes]:
+        for key in map(rows.forgotten_record_key, expired):
+            if key.startswith(DEAD):
+                run_id = key[len(DEAD) :]
+                yield rows.dead_key(self.names.layout.partition_of(run_id.rpartition(b":")[0]), run_id)
 
     @property
     def may_fire(self) -> bool:
@@ -325,6 +359,14 @@ class Slot:
                 name = number if not item.forwarded else self.mailbox_name
                 at = plan.positions.setdefault(name, dict(self.positions[name]))
                 at[item.source.name] = max(at.get(item.source.name, 0), item.source.offset + 1)
+        for heard in plan.keeping.heard:
+            at = plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
+            name = f"worker-events.{heard.lane}"
+            at[name] = max(at.get(name, 0), heard.offset + 1)
+        if not plan.effects.outputs:
+            return  # heartbeats and denials: their position can wait for the next transaction
+        if self._unsaved:  # a denied claim read again after it could be granted one that nobody waits for
+            plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
         for name, inputs in plan.positions.items():
             owner = name if isinstance(name, int) else self.first_partition
             position = Position(inputs, plan.world.config.offset, self.cycle_number + 1)
@@ -350,14 +392,9 @@ class Slot:
 
     def _blame(self, doubt: Doubt, plan: Plan) -> None:
         """Learn from a failed commit: a target topic is distrusted, otherwise less is tried at a time."""
-        topics = {suspect.topic for suspect in doubt.suspects} & plan.world.routes.keys()
+        known = {*plan.world.routes, *self._lane_topics(plan.world.config).values()}
+        topics = {suspect.topic for suspect in doubt.suspects} & known
         for topic in topics:
             self._ports.breakers.trip(topic, str(doubt), plan.world.now_ms)
         if not topics:
             self._caution.tighten(doubt, plan.work)
-
-
-def _all_rows(index: DueIndex, start: bytes, stop: bytes, page: int = 1_000) -> Iterator[tuple[bytes, bytes]]:
-    while found := index.scan(start, stop, page):
-        yield from found
-        start = found[-1][0] + b"\0"

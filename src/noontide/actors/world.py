@@ -24,10 +24,15 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived."""
+    """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived.
+
+    rooms: how many runs each lane's window takes beside the promised ones, which come from its queue.
+    """
 
     now_ms: int
     layout: Layout
     config: ConfigView
     routes: Mapping[str, Route] = field(default_factory=dict)
     config_is_fresh: bool = False
+    rooms: Mapping[str, int] = field(default_factory=dict)
+    promised: frozenset[str] = frozenset()

@@ -41,6 +41,7 @@ LINKED = frozenset((
 def fields_within(limits: Limits) -> Fields:
     spans = {
         "timeout": ("timeout_ms", limits.timeout_max_ms),
+        "lease": ("lease_ms", limits.timeout_max_ms),
         "queue_deadline": ("queue_deadline_ms", limits.timeout_max_ms),
         "complete_by": ("complete_by_ms", limits.timeout_max_ms),
         "grace": ("grace_ms", limits.timeout_max_ms),

@@ -67,6 +67,12 @@ def format_instant(instant_ms: Ms) -> str:
 
 
 @lru_cache(maxsize=8192)
+def instant_bytes(instant_ms: Ms) -> bytes:
+    """As `format_instant`, in ASCII bytes."""
+    return format_instant(instant_ms).encode()
+
+
+@lru_cache(maxsize=8192)
 def format_basic(instant_ms: Ms) -> str:
     """ISO 8601 basic form in UTC: `20261224T180000Z`, with `.123` before the Z only when not zero."""
     second, millis = divmod(instant_ms, 1000)

@@ -52,6 +52,7 @@ class Job:
     schedule: None for a job that only follows its upstreams (`after`).
     timezone: IANA name; the schedule and local instants are read in it.
     payload: the JSON text exactly as it was sent; b"null" when there was none.
+    lease_ms: how long a worker may be silent (it reports three times as often).
     timeout_ms: from grant to forced end. queue_deadline_ms: from publication to the return to the ready queue.
     complete_by_ms: after the nominal time, when an unfinished run counts as overdue.
     priority: 0 (lowest) to 9.
@@ -74,6 +75,7 @@ class Job:
     retry: RetryPolicy = DEFAULT_RETRY
     timeout_ms: int = 300_000
     queue_deadline_ms: int = 600_000
+    lease_ms: int = 30_000
     complete_by_ms: int | None = None
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     misfire: MisfirePolicy = DEFAULT_MISFIRE

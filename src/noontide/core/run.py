@@ -75,6 +75,7 @@ TRANSITIONS: dict[tuple[RunState, RunEvent], RunState] = {
     (_S.RUNNING, _E.REQUEUE): _S.PENDING,
     (_S.RETRY_WAIT, _E.HAND_OUT): _S.QUEUED,
     (_S.RETRY_WAIT, _E.GIVE_UP): _S.DEAD,
+    (_S.RETRY_WAIT, _E.REQUEUE): _S.PENDING,
     (_S.RETRY_WAIT, _E.CANCEL): _S.CANCELLED,
 }
 CLOSED = frozenset({_S.SUCCEEDED, _S.DEAD, _S.CANCELLED})
@@ -95,6 +96,10 @@ class Run(NamedTuple):
     attempt: granted starts so far; token: fencing token of the latest grant.
     target: where it goes (kafka://topic, https://..., handler:name); reason: why it waits, for people.
     waits_for: the run whose close it waits for (overlap: queue, replace).
+    lane, priority: of a run that workers take; no lane = a record for a topic.
+    etag: version of the definition it was claimed with; kept: that definition is kept for it (the job has moved on).
+    worker, granted_ms: who holds it since when, in broker time.
+    cancel: why it is to stop; durable until it has. history: earlier attempts, as JSON members of a list.
     """
 
     run_id: str
@@ -110,3 +115,11 @@ class Run(NamedTuple):
     not_before_ms: int = 0
     reason: str | None = None
     waits_for: str | None = None
+    lane: str = ""
+    priority: int = 5
+    etag: str = ""
+    kept: bool = False
+    worker: str | None = None
+    granted_ms: int = 0
+    cancel: str | None = None
+    history: str = ""

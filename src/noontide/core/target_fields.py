@@ -30,7 +30,7 @@ RESERVED_HEADERS = frozenset((
 ))  # fmt: skip
 """Set by the scheduler or the HTTP client, or meaningful for one connection only (RFC 9110, section 7.6.1)."""
 _KINDS = ("http", "topic", "handler")
-_HTTP_FIELDS = ("url", "method", "headers", "auth")
+_HTTP_FIELDS = ("url", "method", "headers", "auth", "sign")
 _TOPIC_FIELDS = ("name", "key")
 _AUTH_FIELDS = {"bearer": ("secret",), "basic": ("username", "secret"), "header": ("name", "secret")}
 _AUTH_FORMS = (
@@ -106,9 +106,10 @@ class TargetReader:
         auth = own.read(self._auth, given["auth"], f"{pointer}/auth") if "auth" in given else None
         if isinstance(auth, HeaderAuth) and auth.header.lower() in {header.lower() for header, _ in headers or ()}:
             own.refuse(f"{pointer}/headers/{escape(auth.header)}", "is set by auth already")
+        sign = own.read(self._sign, given["sign"], f"{pointer}/sign") if "sign" in given else None
         if own.problems or url is None or method is None or headers is None:
             raise InvalidDefinition(tuple(own.problems))
-        return HttpTarget(url=url, method=method, headers=headers, auth=auth)
+        return HttpTarget(url=url, method=method, headers=headers, auth=auth, sign=sign)
 
     def _url(self, value: object, pointer: str) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= self._limits.url_max_chars:
@@ -144,6 +145,11 @@ class TargetReader:
         if not isinstance(content, str) or len(content) > maximum or not _matches_header_value(content):
             return f"must be a string of at most {maximum} ASCII characters without line breaks or other controls"
         return None
+
+    def _sign(self, value: object, pointer: str) -> str:
+        if not isinstance(value, dict) or set(value) != {"secret"}:
+            raise InvalidDefinition.of(pointer, 'must be {"secret": "name"}')
+        return name(self._limits.name_max_chars)(value["secret"], f"{pointer}/secret")
 
     def _auth(self, value: object, pointer: str) -> Auth:
         kind, given = _auth_members(value, pointer)

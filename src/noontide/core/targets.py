@@ -36,12 +36,14 @@ class HttpTarget:
     """A request per run. The shape is checked at definition, the resolved address at delivery.
 
     headers: sent as they are, after the ones the scheduler sets; names are unique whatever their case.
+    sign: name of the secret that requests are signed with (HMAC-SHA256); None = not signed.
     """
 
     url: str
     method: str = "POST"
     headers: tuple[tuple[str, str], ...] = ()
     auth: Auth | None = None
+    sign: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

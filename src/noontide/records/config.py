@@ -15,7 +15,7 @@ from noontide.core.calendar import Calendar, parse_calendar
 from noontide.core.errors import InvalidDefinition
 from noontide.records.topics import is_parameter
 
-KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel")
+KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel", "secret")
 EVERYBODY = "*"
 
 
@@ -50,6 +50,11 @@ class ConfigView:
         return tenants == EVERYBODY or (isinstance(tenants, list) and tenant in tenants)
 
     @property
+    def lanes(self) -> frozenset[str]:
+        """Names of the configured lanes."""
+        return frozenset(key.partition("/")[2] for key in self.documents if key.startswith("lane/"))
+
+    @property
     def domains(self) -> frozenset[str]:
         """Names of the configured domains."""
         return frozenset(key.partition("/")[2] for key in self.documents if key.startswith("domain/"))
@@ -74,11 +79,16 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
     match kind:
         case "target":
             _registered(name, document)
+        case "secret":
+            for member in ("tenants", "hosts"):
+                named = document.get(member)
+                if named != EVERYBODY and not (_is_names(named) and named):
+                    raise InvalidDefinition.of(f"/{member}", 'expected "*" or a list of names, not empty')
         case "calendar":
             parse_calendar(name, document, pointer="")
+        case "domain" | "lane" if not is_parameter(name):
+            raise InvalidDefinition.of("", f"{name!r} cannot name a {kind}: 1 to 63 of a-z, 0-9, '_' and '-'")
         case "domain":
-            if not is_parameter(name):
-                raise InvalidDefinition.of("", f"{name!r} cannot name a domain: 1 to 63 of a-z, 0-9, '_' and '-'")
             tenants = document.get("tenants", EVERYBODY)
             if tenants != EVERYBODY and not _is_names(tenants):
                 raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')

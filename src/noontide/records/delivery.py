@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from noontide.core.instants import format_instant
+from noontide.core.instants import instant_bytes
 
 RECORD_OVERHEAD_BYTES = 1_300
 """Bound of what headers and framing add to key and payload, for size checks (ids of 200 bytes stand four times)."""
@@ -17,7 +17,7 @@ _FIXED = [("ce_specversion", b"1.0"), ("ce_type", b"noontide.run"), ("content-ty
 
 def delivery_headers(*, run_id: bytes, job_id: bytes, due_ms: int, attempt: int) -> list[tuple[str, bytes]]:
     """Headers of one delivery. The run id is the idempotency key; `due` is the nominal time (RFC 3339)."""
-    due = format_instant(due_ms).encode()
+    due = instant_bytes(due_ms)
     return [
         ("noontide-run", run_id),
         ("noontide-job", job_id),

@@ -13,13 +13,14 @@ from noontide.core.job import Job
 from noontide.core.occurrence import spread_offset
 from noontide.core.partitioner import murmur2
 from noontide.core.payload import member_texts
-from noontide.core.policies import MisfireRule, Overlap
+from noontide.core.policies import Guarantee, MisfireRule, Overlap
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
+from noontide.records.runs import standing_part
 
-_HEADER = struct.Struct(">BBBBIqIIIIqIII")
+_HEADER = struct.Struct(">BBBBBBIqIIIIIIIqIII")
 _HEADER_BYTES = _HEADER.size
 _new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
-_FOREVER_MS = 2**62
+_FOREVER_MS, _UINT_MAX = 2**62, 2**32 - 1
 _MISFIRE = tuple(MisfireRule)
 _OVERLAP = tuple(Overlap)
 _CALENDARS = 1
@@ -38,6 +39,8 @@ class JobRow(NamedTuple):
     """A job, ready to fire.
 
     calendars: 1 when occurrences have to be checked against calendars (then the document is parsed).
+    once: 1 when a run must never start twice. priority: 0 .. 9.
+    timeout_ms, lease_ms, queue_ms: of runs that workers take. invitation: what their records have in common.
     misfire, overlap: positions in the enums; see `misfire_rule`, `overlap_rule`.
     spread_ms: fixed distance from due to start; ends_at_ms: last instant of the schedule; max_runs: 0 = no bound.
     key_hash: murmur2 of the record key, to be taken modulo the topic's partitions.
@@ -48,11 +51,16 @@ class JobRow(NamedTuple):
     misfire: int
     overlap: int
     calendars: int
+    once: int
+    priority: int
     spread_ms: int
     ends_at_ms: int
     max_runs: int
     grace_ms: int
     run_all_max: int
+    timeout_ms: int
+    lease_ms: int
+    queue_ms: int
     key_hash: int
     created_ms: int
     tenant: str
@@ -60,6 +68,8 @@ class JobRow(NamedTuple):
     key: bytes
     schedule_key: str
     etag: str
+    lane: str
+    invitation: str
     payload: bytes
     document: bytes
 
@@ -83,18 +93,25 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
     """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
     kind, target, key = _target(job)
     schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
-    strings = b"\0".join((job.tenant.encode(), target.encode(), key, schedule_key.encode(), etag.encode()))
+    lane = "" if kind == TargetKind.TOPIC else job.lane
+    texts = (job.tenant.encode(), target.encode(), key, schedule_key.encode(), etag.encode(), lane.encode())
+    strings = b"\0".join((*texts, standing_part(job, document) if lane else b""))
     offset = document.rfind(job.payload) if job.payload else 0
     header = _HEADER.pack(
         kind,
         _MISFIRE.index(job.misfire.rule),
         _OVERLAP.index(job.overlap),
         _CALENDARS if job.calendar.exclude or job.calendar.include else 0,
+        1 if job.guarantee is Guarantee.AT_MOST_ONCE else 0,
+        job.priority,
         spread_offset(job.id, timing=job.timing, period_ms=period_ms),
         _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
         job.max_runs or 0,
         job.misfire.grace_ms,
         job.misfire.run_all_max,
+        min(job.timeout_ms, _UINT_MAX),
+        min(job.lease_ms, _UINT_MAX),
+        min(job.queue_deadline_ms, _UINT_MAX),
         murmur2(key) & 0x7FFFFFFF,
         created_ms,
         len(strings),
@@ -108,11 +125,22 @@ def decode_job_row(row: bytes) -> JobRow:
     """Inverse of `encode_job_row`."""
     *numbers, length, offset, size = _HEADER.unpack_from(row)
     start = _HEADER_BYTES + length
-    tenant, target, key, schedule_key, etag = row[_HEADER_BYTES:start].split(b"\0")
+    tenant, target, key, schedule_key, etag, lane, invitation = row[_HEADER_BYTES:start].decode().split("\0")
     payload = row[start + offset : start + offset + size] or b"null"
     return _new(
         JobRow,
-        (*numbers, tenant.decode(), target.decode(), key, schedule_key.decode(), etag.decode(), payload, row[start:]),
+        (
+            *numbers,
+            tenant,
+            target,
+            key.encode(),
+            schedule_key,
+            etag,
+            lane,
+            invitation,
+            payload,
+            row[start:],
+        ),
     )
 
 

@@ -6,9 +6,23 @@ import orjson
 
 from noontide.core.run import Run, RunState
 
+_NAMES = {
+    "not_before_ms": "not_before",
+    "reason": "reason",
+    "waits_for": "waits_for",
+    "worker": "worker",
+    "granted_ms": "granted",
+    "cancel": "cancel",
+    "history": "history",
+    "kept": "kept",
+}
+"""Fields that are left out when they are empty, and their names in the record."""
+_DEFAULTS = Run._field_defaults
+_OPTIONAL = [(Run._fields.index(field), name, _DEFAULTS[field]) for field, name in _NAMES.items()]
+
 
 def encode_lease(run: Run) -> bytes:
-    """JSON of a live run; times are milliseconds since the epoch; zero and absent fields are left out."""
+    """JSON of a live run; times are milliseconds since the epoch; empty fields are left out."""
     fields: dict[str, object] = {
         "state": run.state,
         "job_id": run.job_id,
@@ -20,18 +34,22 @@ def encode_lease(run: Run) -> bytes:
         "attempt": run.attempt,
         "token": run.token,
     }
-    if run.not_before_ms:
-        fields["not_before"] = run.not_before_ms
-    if run.reason is not None:
-        fields["reason"] = run.reason
-    if run.waits_for is not None:
-        fields["waits_for"] = run.waits_for
+    if run.etag:
+        fields["etag"] = run.etag
+    if run.lane:
+        fields["lane"] = run.lane
+        fields["priority"] = run.priority
+    for index, name, default in _OPTIONAL:
+        value = run[index]
+        if value != default:
+            fields[name] = value
     return orjson.dumps(fields)
 
 
 def decode_lease(run_id: bytes, value: bytes) -> Run:
     """Inverse of `encode_lease`."""
     fields = orjson.loads(value)
+    optional = {field: fields[name] for field, name in _NAMES.items() if name in fields}
     return Run(
         run_id=run_id.decode(),
         job_id=fields["job_id"],
@@ -43,7 +61,8 @@ def decode_lease(run_id: bytes, value: bytes) -> Run:
         target=fields["target"],
         attempt=fields["attempt"],
         token=fields["token"],
-        not_before_ms=fields.get("not_before", 0),
-        reason=fields.get("reason"),
-        waits_for=fields.get("waits_for"),
+        etag=fields.get("etag", ""),
+        lane=fields.get("lane", ""),
+        priority=fields.get("priority", 5),
+        **optional,
     )

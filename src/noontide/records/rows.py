@@ -7,7 +7,8 @@
     c cursor job id                                   the `cursor/<job id>` record's value
     l live  run id                                    the `leases` record's value
     x claimed run id                                  the JobRow a live run was claimed with
-    v verdict append time (u64) | record key          empty: when a verdict can be forgotten
+    v forget  time (u64) | record key                 empty: when a record of `state` is to be forgotten
+    z dead    run id                                  the `dead/<run id>` record's value
     m meta  name                                      offsets, positions, format
 
 Everything here can be rebuilt from `jobs`, `state` and `leases`.
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from noontide.core.cursor import Cursor, JobState
 
-FORMAT_ID = "rows-1"
+FORMAT_ID = "rows-2"
 """Changes whenever the layout does: an index of another format is wiped and rebuilt."""
 
 MINUTE_MS = 60_000
@@ -29,9 +30,9 @@ MAX_START_MS = (2**32 - 1) * MINUTE_MS
 
 _DUE_KEY = struct.Struct(">BcIH")
 _DUE_VALUE = struct.Struct(">BqIHq")
-_VERDICT_KEY = struct.Struct(">BcQ")
-_DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _VERDICT, _META = (b"d", b"j", b"c", b"l", b"x", b"v", b"m")
-_PREFIXES = {kind: [bytes([p]) + kind for p in range(256)] for kind in (_JOB, _CURSOR, _LIVE, _CLAIMED, _META)}
+_FORGET_KEY = struct.Struct(">BcQ")
+_DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _FORGET, _META, _DEAD = (b"d", b"j", b"c", b"l", b"x", b"v", b"m", b"z")
+_PREFIXES = {kind: [bytes([p]) + kind for p in range(256)] for kind in (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD)}
 
 
 class Purpose(IntEnum):
@@ -127,13 +128,18 @@ def meta_key(partition: int, name: bytes) -> bytes:
     return _PREFIXES[_META][partition] + name
 
 
-def verdict_key(partition: int, appended_ms: int, record_key: bytes) -> bytes:
-    """Key of the reminder that a verdict can be forgotten."""
-    return _VERDICT_KEY.pack(partition, _VERDICT, appended_ms) + record_key
+def dead_key(partition: int, run_id: bytes) -> bytes:
+    """Key of a dead run that can be redriven."""
+    return _PREFIXES[_DEAD][partition] + run_id
 
 
-def verdict_record_key(key: bytes) -> bytes:
-    """The `state` record key inside a verdict row's key."""
+def forget_key(partition: int, at_ms: int, record_key: bytes) -> bytes:
+    """Key of the reminder that a record of `state` is to be forgotten at a time."""
+    return _FORGET_KEY.pack(partition, _FORGET, at_ms) + record_key
+
+
+def forgotten_record_key(key: bytes) -> bytes:
+    """The `state` record key inside a reminder's key."""
     return key[10:]
 
 

@@ -8,7 +8,7 @@ import orjson
 
 from noontide.core.cursor import Cursor, JobState
 
-CURSOR, RUN, VERDICT, POSITION = (b"cursor/", b"run/", b"verdict/", b"__pos/")
+CURSOR, RUN, DEAD, VERDICT, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"__pos/")
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
 

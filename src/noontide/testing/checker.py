@@ -1,7 +1,9 @@
 """Did every job run when it should have, once? Answered from the topics alone, by other code than the scheduler's.
 
 For each job the occurrences between its acceptance and an end are worked out anew (`checker_schedules`) and compared
-with what arrived at the target topics and what `executions` says. Jobs that are not judged are named with the reason.
+with what arrived at the target topics and what `executions` says. Runs that workers carry out (handlers, HTTP) leave
+their proof on `executions` alone: closed exactly once, except that a dead one may be redriven. Jobs that are not judged
+are named with the reason.
 
     python -m noontide.testing.checker --bootstrap 127.0.0.1:9092
 """
@@ -19,7 +21,16 @@ from typing import Final, NamedTuple
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.records.topics import Layout
-from noontide.testing.checker_evidence import Closing, Delivery, Evidence, Version, gather, target_of
+from noontide.testing.checker_evidence import (
+    Closing,
+    Delivery,
+    Evidence,
+    LiveRun,
+    Version,
+    gather,
+    is_for_workers,
+    target_of,
+)
 from noontide.testing.checker_schedules import NotJudged, Plan, Planner
 
 SETTLE_MS: Final = 2_000
@@ -42,12 +53,14 @@ class Finding(NamedTuple):
 class Report:
     """The judgement up to `until_ms`.
 
-    jobs: ever accepted; runs: that arrived at a topic, each counted once, of unjudged jobs too.
-    expected: occurrences that had to happen = delivered + decided + missing.
+    jobs: ever accepted; runs: that arrived at a topic or that a worker finished, each counted once, of unjudged jobs
+    too. by_workers: those of them that workers finished.
+    expected: occurrences that had to happen = delivered + decided + missing. unfinished: that workers still had to do.
     decided: recorded on `executions` as not run (skipped, missed, coalesced, dropped) or ended otherwise.
-    missing: no record and no decision; duplicates: a run more than once on a topic; unexpected: at no planned time;
-    early: before its start. manual: runs by hand, judged for duplicates only. unjudged: job id to the reason.
-    late_ms_*: timestamp of the delivered record minus the start; None without deliveries.
+    missing: no record and no decision; duplicates: a run more than once on a topic, or closed more than once;
+    unexpected: at no planned time; early: before its start. manual: runs by hand, judged for duplicates only.
+    unjudged: job id to the reason.
+    late_ms_*: timestamp of the delivered record, or the first start by a worker, minus the planned start; None without.
     """
 
     until_ms: int
@@ -57,6 +70,8 @@ class Report:
     delivered: int = 0
     decided: int = 0
     manual: int = 0
+    by_workers: int = 0
+    unfinished: int = 0
     missing: tuple[Finding, ...] = ()
     duplicates: tuple[Finding, ...] = ()
     unexpected: tuple[Finding, ...] = ()
@@ -77,7 +92,7 @@ class Report:
             name: [found._asdict() for found in getattr(self, name)[:100]]
             for name in ("missing", "duplicates", "unexpected", "early")
         }
-        plain = ("until_ms", "jobs", "runs", "expected", "delivered", "decided", "manual")
+        plain = ("until_ms", "jobs", "runs", "by_workers", "expected", "delivered", "decided", "unfinished", "manual")
         late = ("late_ms_p50", "late_ms_p99", "late_ms_max")
         return {name: getattr(self, name) for name in (*plain, *late)} | lists | {"unjudged": dict(self.unjudged)}
 
@@ -94,10 +109,12 @@ def judge(evidence: Evidence, *, until_ms: int, settle_ms: int = SETTLE_MS) -> R
     """The judgement of some evidence; see `check`."""
     accepted = [version.accepted_ms for history in evidence.versions.values() for version in history]
     planner = Planner(from_ms=min(accepted, default=until_ms), until_ms=until_ms)
-    deliveries, closings = _by_job(evidence.deliveries), _by_job(evidence.closings)
-    findings = _Findings()
+    finished = {closing.run_id: _finished(closing) for closing in reversed(evidence.closings) if closing.by_worker}
+    deliveries, closings = _by_job([*evidence.deliveries, *finished.values()]), _by_job(evidence.closings)
+    live, findings = _by_job(evidence.live), _Findings()
+    findings.by_workers = len(finished)
     for job_id, history in evidence.versions.items():
-        trial = _Trial(job_id, history, deliveries.pop(job_id, []), closings.get(job_id, []))
+        trial = _Trial(job_id, history, deliveries.pop(job_id, []), closings.get(job_id, []), live.get(job_id, []))
         try:
             trial.judge(planner, findings, settle_ms)
         except NotJudged as reason:
@@ -112,7 +129,7 @@ class _Findings:
     """What was found so far."""
 
     def __init__(self) -> None:
-        self.expected = self.delivered = self.decided = self.manual = 0
+        self.expected = self.delivered = self.decided = self.manual = self.by_workers = self.unfinished = 0
         self.missing: list[Finding] = []
         self.duplicates: list[Finding] = []
         self.unexpected: list[Finding] = []
@@ -130,6 +147,8 @@ class _Findings:
             delivered=self.delivered,
             decided=self.decided,
             manual=self.manual,
+            by_workers=self.by_workers,
+            unfinished=self.unfinished,
             missing=tuple(self.missing),
             duplicates=tuple(self.duplicates),
             unexpected=tuple(self.unexpected),
@@ -156,11 +175,18 @@ class _Trial:
     """One job: what had to happen and what did."""
 
     def __init__(
-        self, job_id: str, history: Sequence[Version], deliveries: Sequence[Delivery], closings: Sequence[Closing]
+        self,
+        job_id: str,
+        history: Sequence[Version],
+        deliveries: Sequence[Delivery],
+        closings: Sequence[Closing],
+        live: Sequence[LiveRun],
     ) -> None:
         self._job_id = job_id
         self._history = history
         self._deliveries = deliveries
+        self._closings = closings
+        self._live = {(_generation(each.run_id), each.due_ms) for each in live}
         self._starts = {closing.run_id: closing.start_ms for closing in closings}
         self._closed = {(_generation(each.run_id), each.due_ms): each for each in closings if _generation(each.run_id)}
         self._ranges = [each for each in closings if each.until_ms is not None]
@@ -179,6 +205,17 @@ class _Trial:
             if late_ms < 0:
                 findings.early.append(_finding(each, f"{-late_ms} ms before its start"))
             findings.late_ms.append(late_ms)
+        findings.duplicates.extend(self._closed_again())
+
+    def _closed_again(self) -> Iterator[Finding]:
+        """A run is closed once. One that is dead may be redriven; it starts with a greater token."""
+        closed: dict[str, Closing] = {}
+        for each in self._closings:
+            before = closed.get(each.run_id)
+            if before is not None and not _may_follow(each, before):
+                reason = f"closed again: {each.state} after {before.state}"
+                yield Finding(self._job_id, each.due_ms, each.run_id, reason)
+            closed[each.run_id] = each
 
     def judge(self, planner: Planner, findings: _Findings, settle_ms: int) -> None:
         """Compare with the plan. Raises NotJudged, having found nothing."""
@@ -207,8 +244,8 @@ class _Trial:
                 continue
             if number and self._history[number - 1].document is None:
                 generation += 1
-            if target_of(version) is None:
-                raise NotJudged("its runs leave no record on a topic")
+            if target_of(version) is None and not is_for_workers(version):
+                raise NotJudged("its target is of a kind that is not looked at")
             plan = planner.plan(version.document)
             if not version.document.get("paused"):
                 max_runs = version.document.get("max_runs")
@@ -232,6 +269,9 @@ class _Trial:
             findings.delivered += 1
         elif (closing is not None and closing.state != "succeeded") or self._covered(due_ms):
             findings.decided += 1
+        elif occurrence in self._live:
+            findings.unfinished += 1
+            return True
         elif too_soon:
             return True
         else:
@@ -264,7 +304,7 @@ class _Trial:
                 findings.unexpected.append(_finding(each, "at no time its definition names"))
 
 
-def _by_job(records: Sequence[Delivery] | Sequence[Closing]) -> dict[str, list]:  # type: ignore[type-arg]
+def _by_job(records: Sequence[Delivery] | Sequence[Closing] | Sequence[LiveRun]) -> dict[str, list]:  # type: ignore[type-arg]
     grouped = defaultdict(list)
     for record in records:
         grouped[record.job_id].append(record)
@@ -275,6 +315,18 @@ def _generation(run_id: str) -> int | None:
     """Which life of the job id the run belongs to; None for runs by hand."""
     found = _OCCURRENCE_RUN.search(run_id)
     return None if found is None else int(found[1] or 1)
+
+
+def _finished(closing: Closing) -> Delivery:
+    """A run that a worker finished, as if its first start were a record."""
+    begun_ms = closing.start_ms if closing.begun_ms is None else closing.begun_ms
+    return Delivery(closing.target, closing.job_id, closing.run_id, closing.due_ms, begun_ms)
+
+
+def _may_follow(closing: Closing, before: Closing) -> bool:
+    if before.state == "dead":
+        return closing.state != "dead" or closing.token > before.token
+    return before.state not in ("succeeded", "cancelled")
 
 
 def _finding(delivery: Delivery, reason: str) -> Finding:

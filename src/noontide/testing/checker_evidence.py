@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -39,7 +39,10 @@ class Delivery(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """A record of `executions`. until_ms: the last due it covers, when it covers a range of `occurrences`."""
+    """A record of `executions`. until_ms: the last due it covers, when it covers a range of `occurrences`.
+
+    target: as the record has it. token: of the last start. begun_ms: when a worker first started it, None = none did.
+    """
 
     job_id: str
     run_id: str
@@ -48,21 +51,41 @@ class Closing(NamedTuple):
     start_ms: int
     until_ms: int | None = None
     occurrences: int = 1
+    target: str = ""
+    token: int = 0
+    begun_ms: int | None = None
+
+    @property
+    def by_worker(self) -> bool:
+        """Whether a worker carried it out with success."""
+        return self.state == "succeeded" and bool(self.target) and not self.target.startswith("kafka://")
+
+
+class LiveRun(NamedTuple):
+    """A record of `leases` of a run for workers: not closed yet."""
+
+    job_id: str
+    run_id: str
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything the judgement rests on. versions: per job id in the order they were accepted."""
+    """Everything the judgement rests on. versions: per job id in the order they were accepted.
+
+    live: what workers still had to do when the rest was read, or a little before.
+    """
 
     versions: Mapping[str, Sequence[Version]] = field(default_factory=dict)
     deliveries: Sequence[Delivery] = ()
     closings: Sequence[Closing] = ()
+    live: Sequence[LiveRun] = ()
 
 
 def gather(connection: KafkaConnection, layout: Layout) -> Evidence:
     """Read all of it. Raises Doubt or Unreachable when the brokers do not answer.
 
-    Targets are read before `executions`, so that every record that is seen can have its closing.
+    Targets and `leases` are read before `executions`, so that what is seen there can have its closing.
     """
     reading = _Reading(connection)
     definitions = list(reading.records({layout.name("jobs"): layout.partitions}))
@@ -72,8 +95,9 @@ def gather(connection: KafkaConnection, layout: Layout) -> Evidence:
     topics = sorted({topic for history in versions.values() for version in history if (topic := target_of(version))})
     counts = partition_counts(connection, topics)
     deliveries = [found for record in reading.records(counts) if (found := _delivery(record))]
+    live = _live(reading.records({layout.name("leases"): layout.slots}))
     closings = [_closing(record) for record in reading.records({layout.name("executions"): layout.slots})]
-    return Evidence(versions=versions, deliveries=deliveries, closings=closings)
+    return Evidence(versions=versions, deliveries=deliveries, closings=closings, live=live)
 
 
 def target_of(version: Version) -> str | None:
@@ -82,6 +106,14 @@ def target_of(version: Version) -> str | None:
         case {"target": {"topic": {"name": str(name)}}}:
             return name
     return None
+
+
+def is_for_workers(version: Version) -> bool:
+    """Whether workers carry out the runs of a definition: then their proof is on `executions` alone."""
+    match version.document:
+        case {"target": {"handler": _} | {"http": _}}:
+            return True
+    return False
 
 
 class _Reading:
@@ -143,7 +175,27 @@ def _closing(record: Incoming) -> Closing:
         start_ms=due_ms if start is None else _instant_ms(start),
         until_ms=None if until is None else _instant_ms(until),
         occurrences=fields.get("count", 1),
+        target=fields.get("target", ""),
+        token=fields.get("token", 0),
+        begun_ms=_begun_ms(fields),
     )
+
+
+def _begun_ms(fields: Mapping[str, Any]) -> int | None:
+    """The first start that was granted; earlier attempts are a JSON list in a string."""
+    granted = [attempt.get("granted") for attempt in orjson.loads(fields.get("attempts") or "[]")]
+    last = _instant_ms(fields["started_at"]) if "started_at" in fields else None
+    return min((at for at in (*granted, last) if at), default=None)
+
+
+def _live(records: Iterator[Incoming]) -> list[LiveRun]:
+    found: dict[bytes, bytes | None] = {record.key or b"": record.value for record in records}
+    runs = [(key.decode(), orjson.loads(value)) for key, value in found.items() if value is not None]
+    return [
+        LiveRun(fields["job_id"], run_id, fields["due"])
+        for run_id, fields in runs
+        if not fields["target"].startswith("kafka://")
+    ]
 
 
 def _header(record: Incoming, name: str) -> str:

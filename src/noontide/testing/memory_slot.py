@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from noontide.actors.answerer import answer_records, probe_records
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
@@ -20,7 +21,10 @@ from noontide.adapters.memory.slot_log import MemorySlotLog
 from noontide.adapters.memory.targets import MemoryCourier
 from noontide.ports.record_log import Doubt, Incoming, TopicPartition
 from noontide.records import rows
+from noontide.records.worker_inbox import Answer
 from noontide.testing.virtual_clock import VirtualClock
+
+_FAR_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +42,18 @@ class MemorySlot:
     """A real `Slot` with everything around it in memory.
 
     under_way: records sent after a commit and not yet acknowledged, oldest first.
+    loses_answers: while True, what it says to workers is lost.
     """
 
     def __init__(self, names: Names, surroundings: Surroundings) -> None:
         self.names = names
         self.index = MemoryIndex()
         self.under_way: list[Send] = []
+        self.answers: list[tuple[int, Answer]] = []
+        self.loses_answers = False
         self.restored: Restored | None = None
         self.doubts = 0
+        self._probed_ms: int | None = None
         self._around = surroundings
         self._caution = Caution(surroundings.settings.inputs_max)
         self._log = MemorySlotLog(
@@ -68,6 +76,7 @@ class MemorySlot:
         around = self._around
         self._feed.detach(self._attached)
         self.under_way.clear()
+        self.answers.clear()
         await self._log.open()
         config = await around.config.refresh()
         restorer = Restorer(self.names, index=self.index, replay=MemoryReplay(around.log), settings=around.settings)
@@ -75,7 +84,7 @@ class MemorySlot:
         self.slot = self._empty_slot()
         self.slot.load()
         found = self._inputs.read(
-            MemoryReplay(around.log), self.slot.positions, config.domains, records_max=around.settings.inbox_high
+            MemoryReplay(around.log), self.slot.positions, config, records_max=around.settings.inbox_high
         )
         self._receive(found.records)
         self._first_requests = self.slot.backlog
@@ -92,11 +101,13 @@ class MemorySlot:
         arrived = self._feed.pump()
         self.slot.holds_fire = self.slot.requests_decided < self._first_requests  # as the runner does it
         try:
-            return bool(await self.slot.cycle() or arrived)
+            worked = await self.slot.cycle()
         except Doubt:
             self.doubts += 1
             await self.take_over()
             return True
+        self._tell_workers()
+        return self._probe() or worked or arrived > 0
 
     async def send(self, count: int | None = None) -> bool:
         """Hand the oldest records under way to their topics, and tell the slot; False when there were none."""
@@ -112,8 +123,32 @@ class MemorySlot:
         """When something happens by itself: rows beyond the slot's horizon count too."""
         first = [self.index.scan(*rows.due_range(number), 1) for number in self.slot.partitions]
         times = [rows.due_key_parts(found[0][0])[0] for found in first if found]
-        in_memory = self.slot.next_wake_ms()
-        return min([*times, *([] if in_memory is None else [in_memory])], default=None)
+        more = (self.slot.next_wake_ms(), self._next_probe_ms())
+        return min([*times, *(at_ms for at_ms in more if at_ms is not None)], default=None)
+
+    def _tell_workers(self) -> None:
+        """Put answers into the inboxes of workers, as the answerer does after a commit."""
+        for at, record in () if self.loses_answers else answer_records(self.answers, self.names.layout):
+            self._around.log.append(at, [record])
+        self.answers.clear()
+
+    def _probe(self) -> bool:
+        """Move the time of silent leases on, as the runner does; False when there was no need."""
+        now_ms, silence_ms = self._around.clock.now_ms(), self._around.settings.lane_silence_ms
+        if self._probed_ms is not None and now_ms - self._probed_ms < silence_ms:
+            return False
+        self._probed_ms = now_ms
+        lanes = self.slot.keeper.silent_lanes(now_ms, silence_ms)
+        for at, record in probe_records(lanes, self.names, "stage"):
+            self._around.log.append(at, [record])
+        return bool(lanes)
+
+    def _next_probe_ms(self) -> int | None:
+        """When a lane with leases is looked at again; None without leases."""
+        if not self.slot.keeper.silent_lanes(_FAR_MS, 0):
+            return None
+        silence_ms, now_ms = self._around.settings.lane_silence_ms, self._around.clock.now_ms()
+        return now_ms + 1 if self._probed_ms is None else max(now_ms + 1, self._probed_ms + silence_ms)
 
     def _empty_slot(self) -> Slot:
         around = self._around
@@ -124,11 +159,17 @@ class MemorySlot:
             config=around.config,
             breakers=around.breakers,
             send=self.under_way.extend,
+            answer=self.answers.extend,
         )
         return Slot(self.names, ports, around.settings, self._caution)
 
     def _receive(self, records: list[Incoming]) -> None:
         for record in records:
+            if self._inputs.is_event(record):
+                heard = self._inputs.heard(record)
+                if heard is not None:
+                    self.slot.hear(heard)
+                continue
             request = self._inputs.request(record)
             if request is not None:
                 self.slot.receive(request)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import orjson
 
@@ -33,11 +33,26 @@ from noontide.ports.record_log import Incoming, Record, TopicPartition
 from noontide.records import state
 from noontide.records.config import ConfigView
 from noontide.records.leases import decode_lease
+from noontide.records.runs import Invitation, decode_invitation
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout, load_catalogue
+from noontide.records.worker_events import Frame, encode_frame
+from noontide.records.worker_inbox import Answer, decode_answer
 from noontide.testing.memory_slot import MemorySlot, Surroundings
 from noontide.testing.virtual_clock import START_MS, VirtualClock
 
 STEPS_MAX: Final = 20_000
+
+
+class Performer(Protocol):
+    """Somebody outside of the scheduler who acts by the stage's clock, such as a worker."""
+
+    def step(self) -> bool:
+        """Do what is to be done now; False when there was nothing."""
+
+    def next_wake_ms(self) -> int | None:
+        """When there will be something to do; None when nothing is planned."""
+
+
 _SMALL: Final = Layout(partitions=4, slots=1)
 Json = dict[str, object]
 
@@ -51,6 +66,7 @@ class MemoryStage:
 
     layout: how many partitions and slots (4 and 1 by default). domains: request topics besides `api` and `public`.
     holds_sends: while True, records for topics that are not registered stay under way until `send`.
+    performers: workers and others who act in their time.
     """
 
     def __init__(
@@ -68,6 +84,7 @@ class MemoryStage:
         self.inspector = MemoryInspector(self.log)
         self.breakers = Breakers(self.inspector, self.settings)
         self.holds_sends = False
+        self.performers: list[Performer] = []
         self._create_topics({*DEFAULT_DOMAINS, *domains})
         self._config_feed = MemoryFeed(self.log)
         self._config = ConfigDirectory(
@@ -154,6 +171,28 @@ class MemoryStage:
         record = Record(None if key is None else key.encode(), value, named)
         return self.log.append(at, [record]).first_offset
 
+    # --- what workers say and hear
+
+    def say(self, frame: Frame | bytes, *, lane: str = "default", slot: int = 0) -> int:
+        """Append a frame of events (or any bytes) to what a slot's owner reads; returns its offset."""
+        at = TopicPartition(self.layout.name("worker-events", lane=lane), slot)
+        value, key = (frame, None) if isinstance(frame, bytes) else (encode_frame(frame), frame.worker.encode())
+        return self.log.append(at, [Record(key, value)]).first_offset
+
+    def answers(self, worker: str | None = None) -> list[Answer]:
+        """Everything said to one worker, or to all, in order per worker."""
+        found = [decode_answer(record.value or b"") for record in self.records(self.layout.name("worker-inbox"))]
+        return [answer for answer in found if worker in (None, answer.worker)]
+
+    def invitations(self, lane: str = "default") -> list[Invitation]:
+        """Everything offered to the workers of a lane, slot by slot."""
+        records = self.records(self.layout.name("runs", lane=lane))
+        return [decode_invitation(record.value or b"") for record in records]
+
+    def results(self, job_id: str | None = None) -> list[Json]:
+        """Accepted ends of runs, of one job or of all."""
+        return [line for line in self._documents("results") if job_id in (None, line["job_id"])]
+
     # --- time
 
     async def run_until_idle(self) -> int:
@@ -162,7 +201,8 @@ class MemoryStage:
             self._config_feed.pump()
             worked = [await each.step() for each in self.slots]
             sent = [not self.holds_sends and await each.send() for each in self.slots]
-            if not any(worked) and not any(sent):
+            performed = [each.step() for each in self.performers]
+            if not any(worked) and not any(sent) and not any(performed):
                 return steps
         raise Restless(f"not at rest after {STEPS_MAX} steps at {self.clock.now_ms()} ms")
 
@@ -292,7 +332,8 @@ class MemoryStage:
         return [orjson.loads(record.value or b"null") for record in self.records(self.layout.name(topic))]
 
     def _next_wake_ms(self) -> int | None:
-        times = [at_ms for each in self.slots if (at_ms := each.next_wake_ms()) is not None]
+        everybody: list[Performer | MemorySlot] = [*self.slots, *self.performers]
+        times = [at_ms for each in everybody if (at_ms := each.next_wake_ms()) is not None]
         return min(times, default=None)
 
     def _create_topics(self, domains: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""`noontide demo`: a broker, a scheduler and jobs, to be watched; at the end every run is checked."""
+"""`noontide demo`: a broker, a scheduler, a worker and jobs, to be watched; at the end every run is checked."""
 
 from __future__ import annotations
 
@@ -16,53 +16,88 @@ from noontide.apps.cli.common import REFUSED, Cluster, Fault, guarded
 from noontide.apps.cli.tables import note, show_json
 
 if TYPE_CHECKING:
+    from noontide.apps.demo.board import Board
     from noontide.testing.checker import Report
 
 ONCE_S = 15.0
+ONCE_KILL_S = 24.0
 
 
 @click.command()
-@click.option("--once", is_flag=True, help=f"End by itself, after {ONCE_S:.0f} seconds of running jobs.")
+@click.option(
+    "--once", is_flag=True, help=f"End by itself, after {ONCE_S:.0f} seconds of running jobs or a little more."
+)
+@click.option("--kill", is_flag=True, help="Two of each; kill -9 one scheduler and one worker, and see what happens.")
 @click.option("--seconds", type=click.FloatRange(1), help="End by itself after so many seconds of running jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON at the end; the rest goes to stderr.")
 @click.option("--bootstrap", help="Use these brokers instead of starting one; topics begin with noontide-demo. there.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep everything here.  [default: gone]")
-def demo(once: bool, seconds: float | None, as_json: bool, bootstrap: str | None, data: Path | None) -> None:  # noqa: FBT001 - options of click
+def demo(
+    once: bool,  # noqa: FBT001 - an option of click, as those below
+    kill: bool,  # noqa: FBT001
+    seconds: float | None,
+    as_json: bool,  # noqa: FBT001
+    bootstrap: str | None,
+    data: Path | None,
+) -> None:
     """See jobs run at their times.
 
-    Starts a real Kafka broker on this machine (its jars are downloaded the first time), a scheduler process and some
-    twenty jobs. Ctrl-C ends it; then every run is checked against what its schedule says.
+    Starts a real Kafka broker on this machine (its jars are downloaded the first time), a scheduler, a worker, an HTTP
+    target and some twenty jobs: records on topics, handlers, HTTP requests. Ctrl-C ends it; then every run is checked
+    against what its schedule says.
     """
-    length_s = seconds if seconds is not None else ONCE_S if once else None
+    length_s = seconds if seconds is not None else None if not once else ONCE_KILL_S if kill else ONCE_S
     cluster = Cluster() if bootstrap is None else Cluster(bootstrap=bootstrap)
     with _ending_on_sigterm(), _folder(data) as folder:
-        report = guarded(_perform, cluster)(folder, bootstrap, length_s, as_json=as_json)
+        report, killed = guarded(_perform, cluster)(folder, bootstrap, length_s, as_json=as_json, kill=kill)
     from noontide.apps.demo import score
 
     if as_json:
-        show_json(score.as_json(report))
+        show_json(score.as_json(report, killed))
     else:
-        click.echo("\n".join(score.as_text(report)))
+        click.echo("\n".join(score.as_text(report, killed)))
     if not report.ok:
         raise SystemExit(REFUSED)
 
 
-def _perform(folder: Path, bootstrap: str | None, length_s: float | None, *, as_json: bool) -> Report:
-    """Everything between the first line and the summary; what was started has ended when this returns."""
-    from noontide.apps.demo import show, stage
+def _perform(
+    folder: Path, bootstrap: str | None, length_s: float | None, *, as_json: bool, kill: bool
+) -> tuple[Report, list[str]]:
+    """Everything between the first line and the summary; what was started has ended when this returns.
+
+    The judgement, and the names of the processes that were killed.
+    """
+    from noontide.apps.demo import cast, show, stage
+    from noontide.apps.demo.mishaps import Mishaps
     from noontide.testing.checker import check
 
     say: Callable[[str], None] = note if as_json else click.echo
-    on_screen = sys.stdout.isatty() and not as_json
+    lines = None if sys.stdout.isatty() and not as_json else say
     with stage.set_up(bootstrap, folder, say) as where:
-        with show.Audience(where) as audience, stage.scheduler(where):
-            audience.board.jobs = stage.put_jobs(where)
-            say(f"A scheduler runs, {audience.board.jobs} jobs are accepted.\n")
-            show.play(audience, seconds=length_s, title="noontide demo", lines=None if on_screen else say)
-        if not audience.board.runs:
-            raise Fault(f"no run arrived: {stage.last_words(where)}")
+        with show.Audience(where) as audience, cast.on_stage(where, doubled=kill) as players:
+            board = audience.board
+            players.await_workers()
+            board.jobs = stage.put_jobs(where, http_address=players.http_address())
+            say(f"{players.in_words()} run, {board.jobs} jobs are accepted.\n")
+            mishaps = Mishaps(cast=players, board=board, say=_noted(board, lines)) if kill else None
+            show.play(audience, seconds=length_s, title="noontide demo", lines=lines, mishaps=mishaps)
+            players.check()
+            if not board.runs:
+                raise Fault(f"no run arrived: {players.schedulers[-1].last_words()}")
         say("Stopped; checking every run ...")
-        return check(where.cluster.connection(), where.layout, until_ms=audience.board.latest_ms)
+        report = check(where.cluster.connection(), where.layout, until_ms=board.latest_ms)
+        return report, [] if mishaps is None else mishaps.killed
+
+
+def _noted(board: Board, lines: Callable[[str], None] | None) -> Callable[[str], None]:
+    """Say what the demo itself did: on the screen above the runs, or as a line among them."""
+
+    def noted(text: str) -> None:
+        board.notes.append(text)
+        if lines is not None:
+            lines(f"*** {text}")
+
+    return noted
 
 
 @contextmanager

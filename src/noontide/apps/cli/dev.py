@@ -70,6 +70,8 @@ Kafka is at {bootstrap}; its data in {data} ({f"{created} topics created" if cre
 In another terminal:
     noontide jobs add --every 5s --topic hello --create-topic{address}
     noontide runs watch{address}
+Handlers and HTTP targets need a worker; one with examples:
+    noontide worker noontide.examples.handlers --allow-loopback{address}
 Ctrl-C stops everything.
 """
 

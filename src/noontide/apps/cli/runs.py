@@ -1,4 +1,4 @@
-"""`noontide runs`: watch, list, cancel."""
+"""`noontide runs`: watch and list; show, cancel, retry and redrive are in modules of their own."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import click
 import orjson
 
 from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
+from noontide.apps.cli.runs_changes import cancel, redrive, retry
+from noontide.apps.cli.runs_story import show, since_ms
 from noontide.apps.cli.spans import parse_since_ms, words
 from noontide.apps.cli.tables import show_json, show_table, utc
-from noontide.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     from noontide.apps.cli.reading import Reader
     from noontide.core.run import Run
 
 HEADS = ("ended", "due", "starts", "late", "state", "job", "target", "reason")
-LIVE_HEADS = ("due", "starts", "state", "for", "run", "target", "why it waits")
+LIVE_HEADS = ("due", "starts", "state", "for", "attempt", "worker", "run", "target", "why it waits")
 POLL_S = 0.2
 
 
 @click.group()
 def runs() -> None:
-    """Watch, list and cancel runs."""
+    """Watch, list and show runs; cancel them, or start them again."""
 
 
 @runs.command()
@@ -69,25 +70,8 @@ def list_command(job_id: str | None, live: bool, limit: int, as_json: bool, clus
         show_table(HEADS, map(_row, executions), empty="no runs")
 
 
-@runs.command()
-@click.argument("run_id")
-@click.option("--reason", help="Why, kept with the run.")
-@click.option("--domain", default="public", show_default=True, help="Request domain.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds.")
-@broker_options
-def cancel(run_id: str, reason: str | None, domain: str, timeout_s: float, cluster: Cluster) -> None:
-    """Cancel a live run."""
-    from noontide.apps.cli.asking import Request, ask
-    from noontide.core.ids import parse_run_id
-
-    try:
-        job_id = parse_run_id(run_id, "").job_id
-    except InvalidDefinition as refused:
-        raise click.UsageError(f"{run_id!r} {refused.problems[0].message}") from refused
-    body = {"run_id": run_id, **({} if reason is None else {"reason": reason})}
-    request = Request(job_id, orjson.dumps(body), kind="cancel")
-    ask(cluster.connection(), cluster.layout(), request, domain=domain, timeout_s=timeout_s)
-    click.echo(f"{run_id} is cancelled")
+for _command in (show, cancel, retry, redrive):
+    runs.add_command(_command)
 
 
 def _followed(cluster: Cluster, job_id: str | None, since: str | None) -> Iterator[dict[str, object]]:
@@ -151,10 +135,12 @@ def _show_live(found: Iterable[Run], *, as_json: bool) -> None:
             utc(run.due_ms),
             utc(run.start_ms) if run.start_ms != run.due_ms else "on time",
             str(run.state),
-            words(max(now_ms - run.claimed_ms, 0)),
+            words(max(now_ms - since_ms(run), 0)),
+            str(run.attempt) if run.attempt else "",
+            run.worker or "",
             run.run_id,
             run.target,
-            run.reason or "",
+            f"asked to stop: {run.cancel}" if run.cancel else run.reason or "",
         )
         for run in found
     )

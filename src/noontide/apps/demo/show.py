@@ -2,91 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
-
-import orjson
+from typing import TYPE_CHECKING, Final, Self
 
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.tail import Tail
 from noontide.apps.cli.runs import line_of
 from noontide.apps.cli.spans import words
+from noontide.apps.demo.board import RUNS_SHOWN, Arrived, Board, arrived
+from noontide.apps.demo.mishaps import Mishaps
 from noontide.apps.demo.stage import Stage
-from noontide.core.cursor import Cursor, JobState
-from noontide.core.instants import format_instant, parse_instant
-from noontide.ports.record_log import Incoming, TopicPartition
+from noontide.core.instants import format_instant
+from noontide.ports.record_log import Doubt, TopicPartition
+from noontide.records.leases import decode_lease
 from noontide.records.state import CURSOR, decode_cursor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-RUNS_SHOWN: Final = 12
-NEXT_SHOWN: Final = 6
 REFRESH_PER_S: Final = 4
 POLL_S: Final = 0.2
-
-
-class Arrived(NamedTuple):
-    """A run or a decision, as the log has it. late_ms: when it was appended minus its start."""
-
-    execution: dict[str, object]
-    job_id: str
-    due_ms: int
-    start_ms: int
-    appended_ms: int
-
-    @property
-    def late_ms(self) -> int:
-        """From the start to the append."""
-        return self.appended_ms - self.start_ms
-
-
-@dataclass(slots=True)
-class Board:
-    """What was seen so far. late_ms: of runs that succeeded; latest_ms: the newest append, in broker time."""
-
-    jobs: int
-    runs: int = 0
-    decisions: int = 0
-    late_ms: list[int] = field(default_factory=list)
-    last: deque[Arrived] = field(default_factory=lambda: deque(maxlen=RUNS_SHOWN))
-    cursors: dict[str, Cursor] = field(default_factory=dict)
-    latest_ms: int = 0
-
-    def note_run(self, arrived: Arrived) -> None:
-        """Count a run or a decision."""
-        self.latest_ms = max(self.latest_ms, arrived.appended_ms)
-        if arrived.execution.get("state") == "succeeded":
-            self.runs += 1
-            self.late_ms.append(arrived.late_ms)
-        else:
-            self.decisions += 1
-        self.last.append(arrived)
-
-    def coming_up(self) -> list[tuple[int, str]]:
-        """(start in ms, job id) of what is next, only of jobs that are not among the runs on show."""
-        shown = {arrived.job_id for arrived in self.last}
-        waiting = (
-            (cursor.start_ms, job_id)
-            for job_id, cursor in self.cursors.items()
-            if cursor.state is JobState.ACTIVE and cursor.start_ms is not None and job_id not in shown
-        )
-        return sorted(waiting)[:NEXT_SHOWN]
+MENDING_MAX_S: Final = 25.0
+SETTLE_MAX_S: Final = 10.0
+NOTES_SHOWN: Final = 6
+FRAME_LINES: Final = 9
+"""Lines of the picture besides runs, what comes next, and notes."""
 
 
 class Audience:
-    """Follows `executions` and the cursors on `state` from now on."""
+    """Follows `executions`, `leases` and the cursors on `state` from now on."""
 
     def __init__(self, stage: Stage, *, jobs: int = 0) -> None:
         connection, layout = stage.cluster.connection(), stage.layout
         self._executions = layout.name("executions")
-        names = (self._executions, layout.name("state"))
+        self._leases = layout.name("leases")
+        names = (self._executions, self._leases, layout.name("state"))
         partitions = [TopicPartition(name, slot) for name in names for slot in range(layout.slots)]
-        self._tail = Tail(connection, KafkaReplay(connection).end_offsets(partitions))
+        self._tail = Tail(connection, _ends(KafkaReplay(connection), partitions))
         self.board = Board(jobs=jobs)
 
     def __enter__(self) -> Self:
@@ -100,20 +55,53 @@ class Audience:
         seen = []
         for record in sorted(self._tail.poll(timeout_s), key=lambda record: (record.appended_ms, record.offset)):
             if record.topic == self._executions:
-                seen.append(_arrived(record))
+                seen.append(arrived(record))
                 self.board.note_run(seen[-1])
+            elif record.topic == self._leases:
+                run_id = record.key or b""
+                run = None if record.value is None else decode_lease(run_id, record.value)
+                self.board.note_lease(run_id.decode(), run)
             elif record.key is not None and record.key.startswith(CURSOR) and record.value is not None:
                 self.board.cursors[record.key.removeprefix(CURSOR).decode()] = decode_cursor(record.value)
         return seen
 
 
-def play(audience: Audience, *, seconds: float | None, title: str, lines: Callable[[str], None] | None) -> None:
-    """Show what happens until the time is over or Ctrl-C; as a live table, or as `lines`."""
+def _ends(replay: KafkaReplay, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of partitions that may have been made a moment ago, when not every broker knows their leaders yet."""
+    until_s = time.monotonic() + SETTLE_MAX_S
+    while True:
+        try:
+            return replay.end_offsets(partitions)
+        except Doubt:
+            if time.monotonic() > until_s:
+                raise
+            threading.Event().wait(POLL_S)
+
+
+def play(
+    audience: Audience,
+    *,
+    seconds: float | None,
+    title: str,
+    lines: Callable[[str], None] | None,
+    mishaps: Mishaps | None = None,
+) -> None:
+    """Show what happens until the time is over or Ctrl-C; as a live table, or as `lines`.
+
+    With mishaps it goes on until all is well again, at most `MENDING_MAX_S` longer.
+    """
     begin_s = time.monotonic()
     shown = _screen(audience, title, begin_s) if lines is None else _printed(lines)
     with shown as update, suppress(KeyboardInterrupt):
-        while seconds is None or time.monotonic() - begin_s < seconds:
-            update(audience.look(POLL_S))
+        while seconds is None or not _is_over(time.monotonic() - begin_s - seconds, mishaps):
+            seen = audience.look(POLL_S)
+            update(seen)
+            if mishaps is not None:
+                mishaps.step(time.monotonic() - begin_s, seen)
+
+
+def _is_over(beyond_s: float, mishaps: Mishaps | None) -> bool:
+    return beyond_s >= (0 if mishaps is None or mishaps.over else MENDING_MAX_S)
 
 
 Update = Callable[[list[Arrived]], None]
@@ -122,8 +110,8 @@ Update = Callable[[list[Arrived]], None]
 @contextmanager
 def _printed(lines: Callable[[str], None]) -> Iterator[Update]:
     def update(seen: list[Arrived]) -> None:
-        for arrived in seen:
-            lines(line_of({**arrived.execution, "late_ms": arrived.late_ms}))
+        for each in seen:
+            lines(line_of({**each.execution, "late_ms": each.late_ms}))
 
     yield update
 
@@ -150,42 +138,56 @@ def _screen(audience: Audience, title: str, begin_s: float) -> Iterator[Update]:
 
 
 def _picture(board: Board, title: str, seconds: float) -> RenderableType:
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.text import Text
 
-    facts = [f"{board.jobs} jobs", f"{board.runs} runs"]
-    if board.late_ms:
-        ordered = sorted(board.late_ms)
-        facts.append(f"late {ordered[len(ordered) // 2]} ms (median), {ordered[-1]} ms (most)")
-    if board.decisions:
-        facts.append(f"{board.decisions} skipped")
     head = Text.assemble((title, "bold"), f"   {words(int(seconds) * 1000) if seconds >= 1 else '0 s'}")
-    parts: list[RenderableType] = [head, Text("   ".join(facts)), Text(""), _runs_table(board)]
-    if board.coming_up():
+    notes = [Text(note, style="bold yellow") for note in board.notes[-NOTES_SHOWN:]]
+    coming = board.coming_up()
+    used = FRAME_LINES + 2 * len(notes) + len(coming)
+    runs = max(3, min(RUNS_SHOWN, Console().size.height - used))
+    parts: list[RenderableType] = [head, Text("   ".join(_facts(board))), *notes, Text(""), _runs_table(board, runs)]
+    if coming:
         parts += [Text(""), _next_table(board)]
     return Group(*parts, Text(""), Text("Ctrl-C ends it and checks every run.", style="dim"))
 
 
-def _runs_table(board: Board) -> RenderableType:
+def _facts(board: Board) -> Iterator[str]:
+    yield f"{board.jobs} jobs"
+    yield f"{board.runs} runs"
+    if board.late_ms:
+        ordered = sorted(board.late_ms)
+        yield f"late {words(ordered[len(ordered) // 2])} (median), {words(ordered[-1])} (most)"
+    if board.decisions:
+        yield f"{board.decisions} skipped"
+    for worker, runs in sorted(board.workers().items()):
+        yield f"{worker}: {runs}"
+
+
+def _runs_table(board: Board, shown: int) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head, width in (("due (UTC)", 12), ("job", 20), ("spread", 8), ("late", 8), ("went to", 14)):
+    for head, width in (("due (UTC)", 12), ("job", 18), ("spread", 8), ("late", 8), ("went to", 14)):
         table.add_column(head, min_width=width, no_wrap=True, justify="right" if head in ("late", "spread") else "left")
-    for arrived in board.last:
-        spread_ms = arrived.start_ms - arrived.due_ms
-        state = str(arrived.execution.get("state"))
-        where = str(arrived.execution.get("target", "")).removeprefix("kafka://")
-        table.add_row(
-            _clock(arrived.due_ms),
-            arrived.job_id,
-            f"+ {words(spread_ms)}" if spread_ms else "",
-            words(arrived.late_ms),
-            where if state == "succeeded" else f"{state}: {arrived.execution.get('reason', '')}",
-        )
-    for _ in range(RUNS_SHOWN - len(board.last)):
+    last = list(board.last)[-shown:]
+    for each in last:
+        spread_ms = each.start_ms - each.due_ms
+        spread = f"+ {words(spread_ms)}" if spread_ms else ""
+        table.add_row(_clock(each.due_ms), each.job_id, spread, words(each.late_ms), _where(each))
+    for _ in range(shown - len(last)):
         table.add_row()
     return table
+
+
+def _where(each: Arrived) -> str:
+    state = str(each.execution.get("state"))
+    if state != "succeeded":
+        return f"{state}: {each.execution.get('reason', '')}"
+    where = str(each.execution.get("target", "")).removeprefix("kafka://")
+    attempt = each.execution.get("attempt", 1)
+    again = f", attempt {attempt}" if attempt != 1 else ""
+    return f"{where} ({words(each.took_ms)}{again})" if each.execution.get("worker") else where
 
 
 def _next_table(board: Board) -> RenderableType:
@@ -198,14 +200,6 @@ def _next_table(board: Board) -> RenderableType:
         at = format_instant(start_ms)[:19].replace("T", " ")
         table.add_row(at, job_id, words(max(start_ms - board.latest_ms, 0)) if board.latest_ms else "")
     return table
-
-
-def _arrived(record: Incoming) -> Arrived:
-    execution = orjson.loads(record.value or b"{}")
-    due_ms = parse_instant(execution["due"], zone=None, pointer="/due")
-    start = execution.get("start_after")
-    start_ms = due_ms if start is None else parse_instant(start, zone=None, pointer="/start_after")
-    return Arrived(execution, execution["job_id"], due_ms, start_ms, record.appended_ms)
 
 
 def _clock(instant_ms: int) -> str:

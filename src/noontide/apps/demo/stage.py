@@ -1,9 +1,7 @@
-"""What the demo needs: a broker, topics, registered targets, jobs and a scheduler process; all of it ends with it."""
+"""What the demo needs: a broker, topics, registered targets, and jobs. All of it ends with the demo."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,18 +32,7 @@ TOPICS: Final = {**dict.fromkeys(REGISTERED, 4), "demo.audit": 4}
 HOLIDAYS: Final = {"dates": ["2026-10-03", {"from": "2026-12-25", "to": "2026-12-26"}, "2027-01-01"]}
 REMINDER_DELAY_MS: Final = 6_000
 ACCEPT_TIMEOUT_S: Final = 30.0
-STOP_TIMEOUT_S: Final = 10.0
-
-# The scheduler's standard input is a pipe from here: when this process is gone, however it went, the pipe ends.
-_ENDS_WITH_PARENT: Final = (
-    "import os, signal, sys, threading\n"
-    "def follow():\n"
-    "    sys.stdin.buffer.read()\n"
-    "    os.kill(os.getpid(), signal.SIGTERM)\n"
-    "threading.Thread(target=follow, daemon=True).start()\n"
-    "from noontide.apps.cli.main import main\n"
-    "main()\n"
-)
+_EXAMPLE_ADDRESS: Final = b"127.0.0.1:8080"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,42 +57,12 @@ def set_up(bootstrap: str | None, data: Path, say: Callable[[str], None]) -> Ite
         yield _furnished(Cluster(bootstrap=kafka.bootstrap), data, say)
 
 
-@contextmanager
-def scheduler(stage: Stage) -> Iterator[None]:
-    """A scheduler process, stopped in order at the end."""
-    options = ["--bootstrap", stage.cluster.bootstrap, "--prefix", stage.cluster.prefix, "--log-level", "warning"]
-    command = [sys.executable, "-c", _ENDS_WITH_PARENT, "scheduler", *options, "--data", str(stage.data / "scheduler")]
-    with log_path(stage).open("ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield
-    except Fault as fault:
-        if process.poll() is not None:
-            raise Fault(f"the scheduler ended with code {process.returncode}: {last_words(stage)}") from fault
-        raise
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def put_jobs(stage: Stage, *, http_address: str) -> int:
+    """Put the examples and one reminder for in a moment; returns how many. Raises Fault when one is not accepted.
 
-
-def last_words(stage: Stage) -> str:
-    """The last line that the scheduler process logged."""
-    lines = log_path(stage).read_text("utf-8", "replace").splitlines()
-    return (lines or ["the scheduler logged nothing"])[-1].strip()
-
-
-def log_path(stage: Stage) -> Path:
-    """What the scheduler process says."""
-    return stage.data / "scheduler.log"
-
-
-def put_jobs(stage: Stage) -> int:
-    """Put the examples and one reminder for in a moment; returns how many. Raises Fault when one is not accepted."""
-    requests = [_request(text, stage.layout.prefix) for text in (*_examples(), _reminder())]
+    http_address: host and port of the HTTP target.
+    """
+    requests = [_request(text, stage.layout.prefix) for text in (*_examples(http_address), _reminder())]
     follow = ("jobs", "rejected")
     with Asker(stage.cluster.connection(), stage.layout, follow=follow) as asker:
         asker.send(requests, on_sent=lambda _count: None)
@@ -135,9 +92,10 @@ def _configure(cluster: Cluster, layout: Layout) -> None:
     producer.flush()
 
 
-def _examples() -> Iterator[bytes]:
-    for name in ("lively.yaml", "everyday.yaml"):
+def _examples(http_address: str) -> Iterator[bytes]:
+    for name in ("lively.yaml", "workers.yaml", "everyday.yaml"):
         data = resources.files("noontide.examples").joinpath(name).read_bytes()
+        data = data.replace(_EXAMPLE_ADDRESS, http_address.encode())
         yield from (source.text for source in split(data, name=name))
 
 

@@ -37,6 +37,10 @@ _FIXED: Final[Mapping[str, object]] = {
     "offsets.topic.num.partitions": 4,  # 50 by default: each costs files and start time
     "transaction.state.log.num.partitions": 4,
     "share.coordinator.state.topic.num.partitions": 4,
+    "group.share.min.session.timeout.ms": 6_000,  # a killed worker's partitions are shared out anew after 6 s, not 45
+    "group.share.session.timeout.ms": 6_000,
+    "group.share.min.heartbeat.interval.ms": 1_000,
+    "group.share.heartbeat.interval.ms": 1_000,
     "group.initial.rebalance.delay.ms": 0,  # no waiting for further members in development
     "log.cleaner.dedupe.buffer.size": 2 << 20,  # 128 MB by default, out of a 512 MB heap
     "num.network.threads": 2,

@@ -1,0 +1,218 @@
+"""Invitations from a share group (KIP-932): the broker hands each record to one member and waits for its word.
+
+What the client (a preview) and the broker do, as measured, and what is made of it:
+
+- `poll` is refused until every record of the last one is acknowledged. So a record is accepted as soon as the claim for
+  it is in the log (the claim decides from there on), and nothing waits for an owner's answer.
+- While there are fewer members than partitions each partition belongs to one member, and nobody else gets its records.
+  So a member that can take nothing for a while leaves the group; joining takes 50 to 150 ms when the group's
+  `share.assignment.interval.ms` is 0 (5 to 12 s with the default, the interval of heartbeats).
+- `max.poll.records` is a wish: a transaction's records come together.
+- A killed member keeps its partitions for `share.session.timeout.ms`; brokers allow no less than 45 s by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
+from noontide.ports.run_source import Delivered, DeliverySink, Place
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.1
+ASIDE_AFTER_S: Final = 1.0
+RETRY_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 5.0
+ADMIN_TIMEOUT_S: Final = 10.0
+DELIVERIES_MAX: Final = 10
+
+_NEEDED: Final = {
+    "share.isolation.level": "read_committed",  # what an aborted cycle published was never published
+    "share.auto.offset.reset": "earliest",  # what waits already is wanted
+    "share.record.lock.duration.ms": "15000",  # the least there is: a killed worker's records come back sooner
+}
+_WISHED: Final = {
+    "share.assignment.interval.ms": "0",
+    "share.delivery.count.limit": str(DELIVERIES_MAX),
+    "share.heartbeat.interval.ms": "1000",
+    "share.session.timeout.ms": "6000",
+}
+
+
+class NoShareGroups(Exception):
+    """The brokers have no share groups, or do not let us use them."""
+
+
+def prepare_share_group(connection: KafkaConnection, group: str) -> None:
+    """Set the group's configuration and become a member for a moment. Raises NoShareGroups with the reason.
+
+    What the brokers do not allow of the wishes (a shorter session, for one) stays at their defaults.
+    """
+    admin = AdminClient(connection.for_confluent("share-admin"))
+    try:
+        _configure(admin, group, _NEEDED)
+    except ck.KafkaException as error:
+        raise NoShareGroups(str(error.args[0])) from error
+    for name, value in _WISHED.items():
+        try:
+            _configure(admin, group, {name: value})
+        except ck.KafkaException as error:
+            log.debug("group %s keeps its %s: %s", group, name, error.args[0])
+
+
+def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> None:
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    for answer in admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S).values():
+        answer.result(ADMIN_TIMEOUT_S)
+
+
+class ShareGroupSource:
+    """`RunSource` on one `ShareConsumer` in a thread. records_max: wished size of a delivery."""
+
+    def __init__(self, connection: KafkaConnection, *, topic: str, group: str, records_max: int = 500) -> None:
+        self._settings = _settings(connection, group, records_max)
+        self._topic = topic
+        self._group = group
+        self._changed = threading.Condition()
+        self._wanted = 0
+        self._words: list[tuple[Place, ck.AcknowledgeType]] = []
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sink: DeliverySink | None = None
+
+    def start(self, sink: DeliverySink) -> None:
+        """See `RunSource.start`."""
+        self._loop = asyncio.get_running_loop()
+        self._sink = sink
+        self._thread = threading.Thread(target=self._run, name=f"share-{self._topic}", daemon=True)
+        self._thread.start()
+
+    def want(self, count: int) -> None:
+        """See `RunSource.want`."""
+        if (count > 0) != (self._wanted > 0):
+            with self._changed:
+                self._wanted = count
+                self._changed.notify()
+        self._wanted = count
+
+    def accept(self, places: Sequence[Place]) -> None:
+        """See `RunSource.accept`."""
+        self._say(places, ck.AcknowledgeType.ACCEPT)
+
+    def release(self, places: Sequence[Place]) -> None:
+        """See `RunSource.release`."""
+        self._say(places, ck.AcknowledgeType.RELEASE)
+
+    async def close(self) -> None:
+        """See `RunSource.close`."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, CLOSE_TIMEOUT_S)
+
+    def _say(self, places: Sequence[Place], word: ck.AcknowledgeType) -> None:
+        with self._changed:
+            self._words += [(place, word) for place in places]
+            self._changed.notify()
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        while not self._stopping:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted > 0 or self._stopping)
+            if self._stopping:
+                return
+            try:
+                self._be_member()
+            except ck.KafkaException as error:
+                log.warning("group %s: %s; joining again", self._group, error.args[0])
+                self._pause(RETRY_S)
+            except RuntimeError as error:  # the loop was closed under us
+                log.debug("group %s: %s", self._group, error)
+                return
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+
+    def _be_member(self) -> None:
+        """Join, take records, and leave when nothing is wanted for a while, or at the end."""
+        consumer = ck.ShareConsumer(self._settings)
+        open_places: set[Place] = set()
+        try:
+            consumer.subscribe([self._topic])
+            while self._may_poll(consumer, open_places):
+                messages = consumer.poll(POLL_S)
+                if len(messages):
+                    self._deliver(consumer, list(messages), open_places)
+        finally:
+            for place in open_places:
+                self._acknowledge(consumer, place, ck.AcknowledgeType.RELEASE)
+            with contextlib.suppress(ck.KafkaException):
+                consumer.close()
+
+    def _may_poll(self, consumer: ck.ShareConsumer, open_places: set[Place]) -> bool:
+        """Pass on what is said about records until none is open and more are wanted; False to leave the group."""
+        while True:
+            with self._changed:
+                ready = self._changed.wait_for(
+                    lambda: self._words or self._stopping or (self._wanted > 0 and not open_places), ASIDE_AFTER_S
+                )
+                words, self._words = self._words, []
+            for place, word in words:
+                if place in open_places:
+                    open_places.discard(place)
+                    self._acknowledge(consumer, place, word)
+            if self._stopping or (not ready and not open_places):
+                return False
+            if not open_places and self._wanted > 0:
+                return True
+            if words and not open_places:
+                consumer.commit_async()  # else the next poll carries them
+
+    def _deliver(self, consumer: ck.ShareConsumer, messages: list[ck.Message], open_places: set[Place]) -> None:
+        assert self._loop is not None
+        assert self._sink is not None
+        delivered = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                log.warning("group %s: %s", self._group, error.str())
+                continue
+            place = (message.partition() or 0, message.offset() or 0)
+            open_places.add(place)
+            last = (message.delivery_count() or 1) >= DELIVERIES_MAX
+            delivered.append(Delivered(place, message.value() or b"", last))
+        if delivered:
+            self._loop.call_soon_threadsafe(self._sink, delivered)
+
+    def _acknowledge(self, consumer: ck.ShareConsumer, place: Place, word: ck.AcknowledgeType) -> None:
+        try:
+            consumer.acknowledge_offset(self._topic, *place, word)
+        except (ck.KafkaException, RuntimeError) as error:  # its lock has expired: it comes again
+            log.debug("group %s %s: %s", self._group, place, error)
+
+
+def _settings(connection: KafkaConnection, group: str, records_max: int) -> ConfluentSettings:
+    return {
+        **connection.for_confluent("worker-share"),
+        "group.id": group,
+        "share.acknowledgement.mode": "explicit",
+        "max.poll.records": records_max,
+        "fetch.wait.max.ms": 100,
+    }

@@ -1,0 +1,31 @@
+"""Records of `results`: the accepted end of a run, for other services. A refused late completion never gets here."""
+
+from __future__ import annotations
+
+import orjson
+
+from noontide.core.instants import format_instant
+from noontide.core.run import Run, RunState
+
+
+def encode_result(
+    run: Run, *, state: RunState, ended_ms: int, result: bytes = b"", error: str | None = None, truncated: bool = False
+) -> bytes:
+    """JSON of a result. result: JSON text of what the handler returned or the target answered; b"" = nothing."""
+    fields: dict[str, object] = {
+        "run_id": run.run_id,
+        "job_id": run.job_id,
+        "tenant": run.tenant,
+        "due": format_instant(run.due_ms),
+        "state": state,
+        "attempt": run.attempt,
+        "token": run.token,
+        "ended_at": format_instant(ended_ms),
+    }
+    if result:
+        fields["result"] = orjson.Fragment(result)
+    if error is not None:
+        fields["error"] = error
+    if truncated:
+        fields["truncated"] = True
+    return orjson.dumps(fields)

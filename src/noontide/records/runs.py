@@ -1,0 +1,110 @@
+"""Records of `runs.<lane>`: invitations for workers to claim a run. The share group delivers them; the lease decides.
+
+What is the same for every run of a job is prepared when the definition is accepted (`standing_part`), so that
+publishing a run only puts bytes together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import orjson
+
+from noontide.core.job import Job
+from noontide.core.policies import Guarantee
+
+
+class Invitation(NamedTuple):
+    """A run to claim, as a worker reads it.
+
+    slot: partition of `worker-events.<lane>` to answer on. due_ms, start_ms: nominal time and spread start.
+    attempt: the attempt this invites to; max_attempts: attempts in all.
+    target: {"handler": name} or {"http": {...}}. payload: JSON text of the user, byte for byte.
+    timeout_ms: longest time of the attempt. lease_ms, heartbeat_ms: length of the lease, and how often to report.
+    """
+
+    run_id: str
+    job_id: str
+    tenant: str
+    slot: int
+    due_ms: int
+    start_ms: int
+    attempt: int
+    max_attempts: int
+    target: dict[str, object]
+    payload: bytes
+    timeout_ms: int
+    lease_ms: int
+    heartbeat_ms: int
+    guarantee: Guarantee
+
+
+class _Wire(msgspec.Struct):
+    run_id: str
+    job_id: str
+    tenant: str
+    slot: int
+    due: int
+    attempt: int
+    max_attempts: int
+    target: dict[str, object]
+    timeout_ms: int
+    lease_ms: int
+    heartbeat_ms: int
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+    start_after: int | None = None
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+
+
+_decode = msgspec.json.Decoder(_Wire).decode
+
+
+def standing_part(job: Job, document: bytes) -> bytes:
+    """The members that all runs of a job have in common, as JSON text without braces."""
+    members = orjson.loads(document)
+    common: dict[str, object] = {
+        "job_id": job.id,
+        "tenant": job.tenant,
+        "max_attempts": job.retry.max_attempts,
+        "target": members["target"],
+        "queue_ms": job.queue_deadline_ms,
+        "timeout_ms": job.timeout_ms,
+        "lease_ms": job.lease_ms,
+        "heartbeat_ms": job.lease_ms // 3,
+    }
+    if job.guarantee is not Guarantee.AT_LEAST_ONCE:
+        common["guarantee"] = job.guarantee
+    return orjson.dumps(common)[1:-1]
+
+
+def encode_invitation(
+    run_id: str, *, slot: int, times: tuple[int, int], attempt: int, rest: bytes, payload: bytes
+) -> bytes:
+    """JSON of an invitation. times: due and start, ms; rest: the standing part; payload: spliced in unread."""
+    due_ms, start_ms = times
+    start = b"" if start_ms == due_ms else b',"start_after":%d' % start_ms
+    return b'{"run_id":"%s","slot":%d,"due":%d%s,"attempt":%d,%s,"payload":%s}' % (
+        run_id.encode(), slot, due_ms, start, attempt, rest, payload,
+    )  # fmt: skip
+
+
+def decode_invitation(value: bytes) -> Invitation:
+    """Inverse of `encode_invitation`; raises ValueError for anything else."""
+    wire = _decode(value)
+    return Invitation(
+        run_id=wire.run_id,
+        job_id=wire.job_id,
+        tenant=wire.tenant,
+        slot=wire.slot,
+        due_ms=wire.due,
+        start_ms=wire.due if wire.start_after is None else wire.start_after,
+        attempt=wire.attempt,
+        max_attempts=wire.max_attempts,
+        target=wire.target,
+        payload=bytes(wire.payload),
+        timeout_ms=wire.timeout_ms,
+        lease_ms=wire.lease_ms,
+        heartbeat_ms=wire.heartbeat_ms,
+        guarantee=wire.guarantee,
+    )
