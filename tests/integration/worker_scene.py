@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -11,21 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.integration.scheduler_process import Document, Installation, SchedulerProcess, Seen, eventually
+from tests.integration.installation import Document, Installation, Seen, eventually
+from tests.integration.scheduler_process import SchedulerProcess
 
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.testing.child_process import ChildProcess, noontide
 
 HANDLERS = "tests.integration.worker_handlers"
-_LOOPBACK_ALLOWED = """
-from noontide.adapters.http import executor
-from noontide.adapters.http.settings import HttpSettings
-import noontide.apps.worker_wiring as wiring
-wiring.http_executor = lambda: executor.HttpExecutor(HttpSettings(allow_loopback=True))
-from noontide.apps.cli.main import main
-main()
-"""
-"""The same worker process, except that HTTP targets may be on this machine."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +56,7 @@ class Scene:
         layout = self.installation.layout
         command = noontide("worker", HANDLERS, "--bootstrap", self.installation.bootstrap, "--prefix", layout.prefix)
         if loopback:
-            command = (sys.executable, "-c", _LOOPBACK_ALLOWED, *command[3:])
+            command = (*command, "--allow-loopback")
         variables = {"STARTS_BOOTSTRAP": self.installation.bootstrap, "STARTS_TOPIC": self.starts_topic}
         process = ChildProcess(command=[*command, *options], log=self.folder / f"{name}.log", variables=variables)
         self.processes.append(process.start())
