@@ -27,7 +27,7 @@ def as_json(report: Report, killed: Sequence[str]) -> dict[str, object]:
 def as_text(report: Report, killed: Sequence[str]) -> Iterator[str]:
     """The summary for people."""
     yield ""
-    yield f"{report.runs} runs of {report.jobs} jobs, compared with what the schedules say by a checker of its own:"
+    yield f"{report.runs} runs of {report.jobs} jobs, compared with what their schedules say:"
     on_topics = report.runs - report.by_workers
     yield f"  done      {report.runs:>6}   records on topics {on_topics}, finished by workers {report.by_workers}"
     yield f"  expected  {report.expected:>6}   done {report.delivered}, recorded as not run {report.decided}"
@@ -39,7 +39,7 @@ def as_text(report: Report, killed: Sequence[str]) -> Iterator[str]:
             yield f"      {each.run_id or each.job_id}: {each.reason}"
     if report.late_ms_p50 is not None and report.late_ms_p99 is not None and report.late_ms_max is not None:
         p50, p99, most = map(words, (report.late_ms_p50, report.late_ms_p99, report.late_ms_max))
-        yield f"  late      p50 {p50}, p99 {p99}, at most {most} (start to the record on its topic, or to the worker)"
+        yield f"  late      p50 {p50}, p99 {p99}, at most {most} (from the start on)"
     for job_id, why in report.unjudged.items():
         yield f"  not judged  {job_id}: {why}"
     if killed:

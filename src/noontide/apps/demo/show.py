@@ -143,12 +143,13 @@ def _picture(board: Board, title: str, seconds: float) -> RenderableType:
 
     head = Text.assemble((title, "bold"), f"   {words(int(seconds) * 1000) if seconds >= 1 else '0 s'}")
     notes = [Text(note, style="bold yellow") for note in board.notes[-NOTES_SHOWN:]]
-    coming = board.coming_up()
-    used = FRAME_LINES + 2 * len(notes) + len(coming)
-    runs = max(3, min(RUNS_SHOWN, Console().size.height - used))
+    screen = Console().size
+    room = screen.height - FRAME_LINES - sum(-(-len(note.plain) // screen.width) for note in notes)
+    coming = board.coming_up()[: max(2, room // 3)]
+    runs = max(3, min(RUNS_SHOWN, room - len(coming)))
     parts: list[RenderableType] = [head, Text("   ".join(_facts(board))), *notes, Text(""), _runs_table(board, runs)]
     if coming:
-        parts += [Text(""), _next_table(board)]
+        parts += [Text(""), _next_table(board, coming)]
     return Group(*parts, Text(""), Text("Ctrl-C ends it and checks every run.", style="dim"))
 
 
@@ -184,19 +185,21 @@ def _where(each: Arrived) -> str:
     state = str(each.execution.get("state"))
     if state != "succeeded":
         return f"{state}: {each.execution.get('reason', '')}"
-    where = str(each.execution.get("target", "")).removeprefix("kafka://")
+    where = str(each.execution.get("target", ""))
+    for scheme in ("kafka://", "handler:", "http://"):
+        where = where.removeprefix(scheme)
     attempt = each.execution.get("attempt", 1)
     again = f", attempt {attempt}" if attempt != 1 else ""
     return f"{where} ({words(each.took_ms)}{again})" if each.execution.get("worker") else where
 
 
-def _next_table(board: Board) -> RenderableType:
+def _next_table(board: Board, coming: Sequence[tuple[int, str]]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head, width in (("next (UTC)", 19), ("job", 20), ("in", 12)):
         table.add_column(head, min_width=width, no_wrap=True)
-    for start_ms, job_id in board.coming_up():
+    for start_ms, job_id in coming:
         at = format_instant(start_ms)[:19].replace("T", " ")
         table.add_row(at, job_id, words(max(start_ms - board.latest_ms, 0)) if board.latest_ms else "")
     return table
