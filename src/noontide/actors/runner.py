@@ -236,7 +236,7 @@ class SlotRunner:
     def _is_full(self, slot: Slot, *, share: int) -> bool:
         """Whether more than a share (1 = all, 2 = half) of what may wait waits."""
         settings = self._settings
-        too_many = slot.backlog > settings.inbox_high // share
+        too_many = slot.backlog + len(slot.keeper.inbox) > settings.inbox_high // share
         return too_many or slot.backlog_bytes > settings.inbox_high_bytes // share
 
     def _take(self, slot: Slot, record: Incoming) -> None:

@@ -149,7 +149,7 @@ def _target(job: Job) -> tuple[TargetKind, str, bytes]:
         case TopicTarget(name=name, key=key):
             return TargetKind.TOPIC, name, (job.id if key is None else key).encode()
         case HttpTarget(url=url):
-            return TargetKind.HTTP, url, job.id.encode()
+            return TargetKind.HTTP, url.partition("?")[0], job.id.encode()  # for history: a query may hold secrets
         case HandlerTarget(name=name):
             return TargetKind.HANDLER, name, job.id.encode()
 

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_MAX_RECORDS: Final = 2_000
 REQUEST_TIMEOUT_S: Final = 5.0
+SECOND_QUESTION_S: Final = 0.2
 # A partition that is silent for so long, twice, though its leader answers, ends in a hole left by compaction.
 HOLE_CHECK_S: Final = 2.0
 
@@ -125,6 +126,7 @@ class KafkaReplay:
             return self._ask_ends(partitions, isolation)
         except Doubt:
             self._admin = None
+            time.sleep(SECOND_QUESTION_S)  # noqa: TID251 - a thread of the caller's own; new topics get their leaders
             return self._ask_ends(partitions, isolation)
 
     def _ask_ends(
