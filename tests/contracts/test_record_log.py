@@ -436,6 +436,20 @@ async def test_a_paused_partition_rests_and_loses_nothing(broker: Broker, topic:
     assert keys([each for each in sink.got if each.partition == 0]) == ["before0", "held0", "held1", "held2"]
 
 
+async def test_a_pause_ends_with_the_attachment(broker: Broker, topic: str, prefix: str) -> None:
+    log, feed, old, new = broker.slot_log(f"{prefix}slot"), broker.feed(), Collector(), Collector()
+    at = TopicPartition(topic, 0)
+    await log.open()
+    feed.attach(old, {at: 0})
+    await log.commit({at: records("a", 1)}, timeout_ms=COMMIT_MS)
+    await old.until(lambda got: len(got) == 1)
+    feed.pause([at])
+    feed.detach([at])
+    feed.attach(new, {at: 1})
+    await log.commit({at: records("b", 1)}, timeout_ms=COMMIT_MS)
+    assert keys(await new.until(lambda got: len(got) == 1)) == ["b0"]
+
+
 async def test_an_attached_partition_cannot_be_attached_twice(broker: Broker, topic: str) -> None:
     feed = broker.feed()
     feed.attach(Collector(), {TopicPartition(topic, 0): 0})

@@ -37,7 +37,7 @@ class SchedulerSettings:
     """Pause between the end of a cycle and the start of the next, so that work gathers."""
     heartbeat_ms: int = 1_000
     """Longest sleep of a slot."""
-    commit_timeout_ms: int = 4_000
+    commit_timeout_ms: int = 6_000
     """Longest time for a transaction; beyond it the outcome is in doubt."""
     doubt_pause_ms: int = 50
     """Pause before a replay when doubts follow each other; doubles each time, up to `doubt_pause_max_ms`."""

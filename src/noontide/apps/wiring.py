@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -28,6 +27,7 @@ from noontide.adapters.kafka.topics import check_layout, read_meta
 from noontide.adapters.rocksdb.index import RocksIndex
 from noontide.adapters.rocksdb.options import SharedMemory
 from noontide.adapters.system_clock import BrokerClock
+from noontide.apps.memory import calm_garbage_collection
 from noontide.ports.record_log import TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
@@ -77,8 +77,7 @@ async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
             slots=layout.slots,
             topic=layout.name("state"),
         )
-        gc.collect()
-        gc.freeze()  # what exists now stays; the collector need not look at it again
+        calm_garbage_collection()
         await supervisor.run(membership, stop)
 
 

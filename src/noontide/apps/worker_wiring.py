@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import secrets
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.share_group import NoShareGroups, ShareGroupSource, prepare_share_group
 from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
 from noontide.adapters.system_clock import boot_ms
+from noontide.apps.memory import calm_garbage_collection
 from noontide.ports.run_source import RunSource
 from noontide.records.topics import Layout
 from noontide.worker.app import App
@@ -68,8 +68,7 @@ async def run_worker(app: App, options: WorkerOptions, stop: asyncio.Event) -> N
         http = await _open_http(options, line, stack)
         ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=http)
         runtime = Runtime(app, ports, options.settings, worker_id=worker_id, inbox=inbox_of(worker_id))
-        gc.collect()
-        gc.freeze()  # what exists now stays; the collector need not look at it again
+        calm_garbage_collection()
         await runtime.run(stop)
     log.info("worker %s has stopped", worker_id)
 

@@ -209,6 +209,7 @@ class _Reader:
                 known = self._known(partitions)
                 for partition in partitions:
                     self._routes.pop(partition, None)
+                consumer.resume(known)  # the client remembers a pause beyond the assignment
                 consumer.incremental_unassign(known)
             case _Pause(partitions):
                 consumer.pause(self._known(partitions))
