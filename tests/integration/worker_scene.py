@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -17,15 +16,6 @@ from noontide.adapters.kafka.topics import ensure_topics
 from noontide.testing.child_process import ChildProcess, noontide
 
 HANDLERS = "tests.integration.worker_handlers"
-_LOOPBACK_ALLOWED = """
-from noontide.adapters.http import executor
-from noontide.adapters.http.settings import HttpSettings
-import noontide.apps.worker_wiring as wiring
-wiring.http_executor = lambda: executor.HttpExecutor(HttpSettings(allow_loopback=True))
-from noontide.apps.cli.main import main
-main()
-"""
-"""The same worker process, except that HTTP targets may be on this machine."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,12 +50,10 @@ class Scene:
         self.processes.append(process)
         return process
 
-    def worker(self, name: str = "worker", *options: str, loopback: bool = False) -> ChildProcess:
+    def worker(self, name: str = "worker", *options: str) -> ChildProcess:
         """A worker, as soon as it is about to join its group."""
         layout = self.installation.layout
         command = noontide("worker", HANDLERS, "--bootstrap", self.installation.bootstrap, "--prefix", layout.prefix)
-        if loopback:
-            command = (sys.executable, "-c", _LOOPBACK_ALLOWED, *command[3:])
         variables = {"STARTS_BOOTSTRAP": self.installation.bootstrap, "STARTS_TOPIC": self.starts_topic}
         process = ChildProcess(command=[*command, *options], log=self.folder / f"{name}.log", variables=variables)
         self.processes.append(process.start())

@@ -4,6 +4,7 @@
     stage      broker, topics, scheduler   measure   processor time and memory of processes
     load       definitions and their sending
     arrivals   consumers in processes of their own, which note when records come
+    warmup     work before what is measured
     tally      which runs a topic holds: lost, doubled, foreign
     wave, lag, enqueue, restore, idle      one bench each
 

@@ -8,10 +8,10 @@ from noontide.adapters.system_clock import wall_now_ms
 from noontide.testing.bench.load import PAYLOAD_BYTES, enqueue, one_off
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import set_stage
+from noontide.testing.bench.warmup import warm_up
 
 YEAR_MS = 365 * 86_400_000
 SPREAD_MS = 30 * 86_400_000
-WARM_UP_JOBS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,10 @@ def run_enqueue(options: EnqueueOptions) -> dict[str, object]:
     first_ms = wall_now_ms() + YEAR_MS
     step_ms = max(1, SPREAD_MS // options.jobs)
     with set_stage() as stage:
-        warm_up = (one_off("warm", number, first_ms) for number in range(WARM_UP_JOBS))
-        enqueue(stage, warm_up, expected=WARM_UP_JOBS, say=say)
+        warm_up(stage)
         costs = stage.costs()
         jobs = (one_off("enqueue", number, first_ms + number * step_ms) for number in range(options.jobs))
-        enqueued = enqueue(stage, jobs, expected=options.jobs, say=say)
+        enqueued = enqueue(stage, jobs, expected=options.jobs, say=say, ahead_max=options.jobs)
         cores, used = costs.cores(), costs.scheduler.cores()
         return {
             "jobs": options.jobs,

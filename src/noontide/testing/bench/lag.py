@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.ids import run_id
-from noontide.testing.bench.arrivals import Arrival, Watch, Watched, Watcher
-from noontide.testing.bench.load import Job, Sending, enqueue, job_id, number_of, one_off
+from noontide.testing.bench.arrivals import Arrival, Watch, Watcher
+from noontide.testing.bench.load import TO_TOPIC, Job, Sending, enqueue, job_id, number_of, one_off
 from noontide.testing.bench.measure import Costs, percentile
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import BenchError, Stage, set_stage
 from noontide.testing.bench.tally import tally
+from noontide.testing.bench.warmup import drained, warm_up
 
 SERIES = "lag"
 MARGIN_MS = 5_000
@@ -24,15 +24,24 @@ DRAIN_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagOptions:
-    """rate: jobs due per second, evenly spread; seconds: for how long. Half of them are defined while it runs."""
+    """rate: jobs due per second, evenly spread; seconds: for how long. Half of them are defined while it runs.
+
+    settle_s: the stream runs so long before it counts for the times; its runs are counted all the same.
+    """
 
     rate: int
     seconds: int
+    settle_s: int = 15
 
     @property
     def jobs(self) -> int:
         """How many in all."""
-        return self.rate * self.seconds
+        return self.rate * (self.settle_s + self.seconds)
+
+    @property
+    def first(self) -> int:
+        """The number of the first job whose times count."""
+        return self.rate * self.settle_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +50,7 @@ class Stream:
 
     options: LagOptions
     start_ms: int
+    target: bytes = TO_TOPIC
 
     def due_ms(self, number: int) -> int:
         """When a job is due."""
@@ -48,7 +58,7 @@ class Stream:
 
     def job(self, number: int) -> Job:
         """A job of the stream."""
-        return one_off(SERIES, number, self.due_ms(number))
+        return one_off(SERIES, number, self.due_ms(number), target=self.target)
 
     def beforehand(self) -> Iterator[Job]:
         """Those that are defined before the first is due."""
@@ -63,7 +73,7 @@ class Stream:
 def run_lag(options: LagOptions) -> dict[str, object]:
     """Run the bench; see `LagOptions`. The headline is arrival at a read_committed consumer minus due."""
     with set_stage() as stage:
-        _warm_up(stage)
+        warm_up(stage)
         lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND
         stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms + LEAD_MIN_MS + LEAD_SPREAD_MS)
         enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
@@ -72,8 +82,8 @@ def run_lag(options: LagOptions) -> dict[str, object]:
         costs = stage.costs()
         watch = Watch.from_end(stage.connection, stage.target, expected=options.jobs, wants_each=True)
         with Watcher(watch) as watcher:
-            _define_meanwhile(stage, stream, costs)
-            watched = _drained(stage, watcher)
+            define_meanwhile(stage, stream, costs)
+            watched = drained(stage, watcher, timeout_s=DRAIN_S)
         cores = {**costs.cores(), "rss_mb": costs.scheduler.look()}
         counted = tally(stage.connection, watch.positions, expected=options.jobs, number_of_run=_numbered(stream))
         return {
@@ -88,21 +98,13 @@ def run_lag(options: LagOptions) -> dict[str, object]:
         }
 
 
-def _warm_up(stage: Stage) -> None:
-    """Definitions and runs from before, as in a process that was not started just now: 2,000 jobs due at once."""
-    at_ms = wall_now_ms()
-    with Watcher(Watch.from_end(stage.connection, stage.target, expected=2_000)) as watcher:
-        enqueue(stage, (one_off("warm", each, at_ms) for each in range(2_000)), expected=2_000, say=say)
-        _drained(stage, watcher)
-
-
-def _define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
-    """Send each job of the second half at its moment; `costs` count from when the first job is due."""
+def define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
+    """Send each job of the second half at its moment; `costs` count from the first job that counts."""
     plan, sending, at, started = stream.meanwhile(), Sending(stage), 0, False
     say(f"{stream.options.rate:,} jobs due per second for {stream.options.seconds} s")
     while at < len(plan):
         now_ms = wall_now_ms()
-        if not started and now_ms >= stream.start_ms:
+        if not started and now_ms >= stream.due_ms(stream.options.first):
             started = True
             costs.reset()
         first = at
@@ -114,18 +116,10 @@ def _define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
     sending.flush()
 
 
-def _drained(stage: Stage, watcher: Watcher) -> Watched:
-    deadline_s = time.monotonic() + DRAIN_S
-    while (watched := watcher.poll(0.1)) is None:
-        stage.scheduler.pause(0.001)
-        if time.monotonic() > deadline_s:
-            return watcher.stop()
-    return watched
-
-
 def _lateness(stream: Stream, arrivals: list[Arrival]) -> dict[str, object]:
-    """Percentiles of arrival at the consumer, and of the append of the record, minus due. Warm-up runs are left out."""
-    dues = [(stream.due_ms(number_of(each.key)), each) for each in arrivals]
+    """Percentiles of arrival at the consumer, and of the append of the record, minus due."""
+    numbered = [(number_of(each.key), each) for each in arrivals]
+    dues = [(stream.due_ms(number), each) for number, each in numbered if number >= stream.options.first]
     arrived = sorted(each.arrived_ms - due_ms for due_ms, each in dues)
     appended = sorted(each.appended_ms - due_ms for due_ms, each in dues)
     return {

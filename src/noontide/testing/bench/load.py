@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import orjson
@@ -17,6 +18,8 @@ from noontide.testing.bench.stage import TARGET, BenchError, Stage
 DOMAIN: Final = "public"
 STALL_S: Final = 30.0
 SAY_EVERY_S: Final = 2.0
+PIECE: Final = 10_000
+AHEAD_MAX: Final = 50_000
 
 _PAYLOAD: Final = orjson.dumps(
     {
@@ -27,6 +30,7 @@ _PAYLOAD: Final = orjson.dumps(
 ).replace(b"__NUMBER__", b"%09d")
 PAYLOAD_BYTES: Final = len(_PAYLOAD % 0)
 
+TO_TOPIC: Final = b'{"topic":{"name":"%s"}}' % TARGET.encode()
 Job = tuple[bytes, bytes]
 """Id and definition."""
 
@@ -48,9 +52,10 @@ def number_of(key: bytes) -> int:
     return int(key[-12:])
 
 
-def one_off(series: str, number: int, at_ms: int) -> Job:
-    """A job of one instant, with a payload of 1 KB, for the registered topic."""
-    return job_id(series, number).encode(), _definition(number, b'{"at":"%s"}' % format_instant(at_ms).encode())
+def one_off(series: str, number: int, at_ms: int, *, target: bytes = TO_TOPIC) -> Job:
+    """A job of one instant, with a payload of 1 KB, for the registered topic or another target (JSON)."""
+    schedule = b'{"at":"%s"}' % format_instant(at_ms).encode()
+    return job_id(series, number).encode(), _definition(number, schedule, target=target)
 
 
 def every(series: str, number: int, *, interval: str, anchor_ms: int) -> Job:
@@ -66,13 +71,8 @@ def daily(series: str, number: int, *, at_ms: int) -> Job:
     return job_id(series, number).encode(), _definition(number, schedule, timing=b'"timing":"exact",')
 
 
-def _definition(number: int, schedule: bytes, *, timing: bytes = b"") -> bytes:
-    return b'{"schedule":%s,%s"target":{"topic":{"name":"%s"}},"payload":%s}' % (
-        schedule,
-        timing,
-        TARGET.encode(),
-        _PAYLOAD % number,
-    )
+def _definition(number: int, schedule: bytes, *, timing: bytes = b"", target: bytes = TO_TOPIC) -> bytes:
+    return b'{"schedule":%s,%s"target":%s,"payload":%s}' % (schedule, timing, target, _PAYLOAD % number)
 
 
 class Sending:
@@ -105,47 +105,67 @@ class Sending:
 class Acceptance:
     """Follows `jobs` in another process and counts the definitions that were accepted."""
 
-    def __init__(self, stage: Stage, *, expected: int) -> None:
+    def __init__(self, stage: Stage, *, expected: int, say: Callable[[str], None]) -> None:
         self._stage = stage
         self._expected = expected
+        self._say = say
         self._watcher = Watcher(Watch.from_end(stage.connection, stage.partitions("jobs"), expected=expected))
+        self._seen = -1
+        self._moved_s = self._said_s = 0.0
 
     def __enter__(self) -> Acceptance:
         self._watcher.__enter__()
+        self._moved_s = self._said_s = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._watcher.close()
 
-    def await_all(self, *, say: Callable[[int], None]) -> float:
-        """Wait until all are accepted; returns the moment on `time.monotonic`. Raises BenchError when nothing moves."""
-        seen, moved_s = -1, time.monotonic()
-        said_s = moved_s
+    def await_some(self, count: int) -> None:
+        """Wait until that many are accepted. Raises BenchError when nothing moves for half a minute."""
+        while self._watcher.count < count:
+            self._stage.scheduler.pause(0.01)
+            self._look()
+
+    def await_all(self) -> float:
+        """Wait until all are accepted; returns the moment on `time.monotonic`. Raises BenchError like `await_some`."""
         while (found := self._watcher.poll(0.2)) is None:
             self._stage.scheduler.pause(0.001)
-            now_s = time.monotonic()
-            if now_s - said_s > SAY_EVERY_S:
-                said_s = now_s
-                say(self._watcher.count)
-            if self._watcher.count != seen:
-                seen, moved_s = self._watcher.count, now_s
-            elif now_s - moved_s > STALL_S:
-                raise BenchError(
-                    f"{seen} of {self._expected} definitions accepted, and none for {STALL_S:.0f} s; "
-                    f"the scheduler says:\n" + "\n".join(self._stage.scheduler.warnings()[-5:])
-                )
+            self._look()
         return found.last_s
 
+    def _look(self) -> None:
+        now_s, seen = time.monotonic(), self._watcher.count
+        if now_s - self._said_s > SAY_EVERY_S:
+            self._said_s = now_s
+            self._say(f"{seen:,} of {self._expected:,} accepted")
+        if seen != self._seen:
+            self._seen, self._moved_s = seen, now_s
+        elif now_s - self._moved_s > STALL_S:
+            raise BenchError(
+                f"{seen:,} of {self._expected:,} definitions accepted, and none for {STALL_S:.0f} s; "
+                "the scheduler says:\n" + "\n".join(self._stage.scheduler.warnings()[-5:])
+            )
 
-def enqueue(stage: Stage, jobs: Iterator[Job], *, expected: int, say: Callable[[str], None]) -> Enqueued:
-    """Send definitions and wait until the last is accepted."""
-    with Acceptance(stage, expected=expected) as acceptance:
-        sending, began_s = Sending(stage), time.monotonic()
-        count = sending.send(jobs)
-        assert count == expected, f"{count} jobs were made instead of {expected}"
+
+def enqueue(
+    stage: Stage,
+    jobs: Iterator[Job],
+    *,
+    expected: int,
+    say: Callable[[str], None],
+    ahead_max: int = AHEAD_MAX,
+) -> Enqueued:
+    """Send definitions and wait until the last is accepted; at most about `ahead_max` wait for their acceptance."""
+    with Acceptance(stage, expected=expected, say=say) as acceptance:
+        sending, began_s, sent = Sending(stage), time.monotonic(), 0
+        while piece := list(islice(jobs, PIECE)):
+            acceptance.await_some(sent - ahead_max)
+            sent += sending.send(piece)
+        assert sent == expected, f"{sent} jobs were made instead of {expected}"
         sending.flush()
         sent_s = time.monotonic()
-        accepted_s = acceptance.await_all(say=lambda seen: say(f"{seen:,} of {expected:,} accepted"))
+        accepted_s = acceptance.await_all()
     return Enqueued(expected / (sent_s - began_s), expected / (accepted_s - began_s))
 
 

@@ -17,12 +17,11 @@ from noontide.testing.bench.measure import Meter
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import BenchError, Stage, set_stage
 from noontide.testing.bench.tally import tally
+from noontide.testing.bench.warmup import warm_up
 
 SERIES = "wave"
 HOUR_MS, DAY_MS, MINUTE_MS = 3_600_000, 86_400_000, 60_000
-TRIAL_JOBS_MAX = 5_000
-SAFETY = 2.0
-MARGIN_MS = 10_000
+SAFETY, MARGIN_S = 2.0, 10.0
 READY_MS = 2_000
 SAY_EVERY_MS, LAST_WORD_MS = 10_000, 1_000
 WAVE_TIMEOUT_S = 300.0
@@ -33,7 +32,7 @@ CURSORS_CHECKED = 1_000
 class WaveOptions:
     """jobs: due together. recurring: half cron, half interval, instead of one-off jobs.
 
-    lead_s: how long before their instant the first is enqueued; None estimates it from a trial of enqueueing.
+    lead_s: how long before their instant the first is enqueued; None estimates it from the warm-up.
     """
 
     jobs: int
@@ -44,30 +43,23 @@ class WaveOptions:
 def run_wave(options: WaveOptions) -> dict[str, object]:
     """Run the bench; see `WaveOptions`. Raises BenchError when enqueueing was not finished before the instant."""
     with set_stage() as stage:
-        lead_ms = _trial_ms(stage, options.jobs) if options.lead_s is None else round(options.lead_s * 1_000)
+        per_second = warm_up(stage)
+        estimate_s = MARGIN_S + SAFETY * options.jobs / per_second
+        lead_ms = round(1_000 * (estimate_s if options.lead_s is None else options.lead_s))
         at_ms = _instant(wall_now_ms() + lead_ms, recurring=options.recurring)
         say(f"enqueueing {options.jobs:,} jobs due in {(at_ms - wall_now_ms()) / 1000:.0f} s")
         enqueued = enqueue(stage, _jobs(options, at_ms), expected=options.jobs, say=say)
         if wall_now_ms() > at_ms - READY_MS:
             raise BenchError(f"enqueueing took longer than {lead_ms / 1000:.0f} s, until all are due; try a --lead")
-        figures = _measured(stage, options.jobs, at_ms)
+        watch = Watch.from_end(stage.connection, stage.target, expected=options.jobs)
+        figures = _measured(stage, watch, at_ms)
         return {
             "jobs": options.jobs,
             **figures,
             "enqueue_per_second": enqueued.accepted_per_second,
-            **_counted(stage, options, at_ms),
+            **_counted(stage, options, watch, at_ms),
             "warnings": len(stage.scheduler.warnings()),
         }
-
-
-def _trial_ms(stage: Stage, jobs: int) -> int:
-    """How long enqueueing will take at most, from some jobs that are due long after the wave."""
-    count = min(TRIAL_JOBS_MAX, jobs)
-    far_ms = wall_now_ms() + 30 * DAY_MS
-    for series in ("first-trial", "trial"):  # the first one is slow: everything is cold
-        trial = (one_off(series, each, far_ms) for each in range(count))
-        rate = enqueue(stage, trial, expected=count, say=say).accepted_per_second
-    return MARGIN_MS + round(SAFETY * jobs / rate * 1_000)
 
 
 def _instant(earliest_ms: int, *, recurring: bool) -> int:
@@ -86,9 +78,10 @@ def _jobs(options: WaveOptions, at_ms: int) -> Iterator[Job]:
             yield daily(SERIES, number, at_ms=at_ms)
 
 
-def _measured(stage: Stage, jobs: int, at_ms: int) -> dict[str, object]:
-    with Watcher(Watch.from_end(stage.connection, stage.target, expected=jobs)) as watcher:
-        _pass_until(stage, at_ms)
+def _measured(stage: Stage, watch: Watch, at_ms: int) -> dict[str, object]:
+    jobs = watch.expected
+    with Watcher(watch) as watcher:
+        pass_until(stage, at_ms)
         costs = stage.costs()
         watched = _await_last(stage, watcher, costs.scheduler)
         cores, used = costs.cores(), costs.scheduler.cores()
@@ -104,7 +97,7 @@ def _measured(stage: Stage, jobs: int, at_ms: int) -> dict[str, object]:
     }
 
 
-def _pass_until(stage: Stage, at_ms: int) -> None:
+def pass_until(stage: Stage, at_ms: int) -> None:
     """Wait for the instant."""
     while (left_ms := at_ms - wall_now_ms()) > LAST_WORD_MS:
         say(f"all due in {left_ms // 1000} s")
@@ -114,6 +107,7 @@ def _pass_until(stage: Stage, at_ms: int) -> None:
 
 
 def _await_last(stage: Stage, watcher: Watcher, scheduler: Meter) -> Watched:
+    """Everything, with a look at the memory every tenth of a second."""
     deadline_s = time.monotonic() + WAVE_TIMEOUT_S
     while (watched := watcher.poll(0.1)) is None:
         scheduler.look()
@@ -124,10 +118,10 @@ def _await_last(stage: Stage, watcher: Watcher, scheduler: Meter) -> Watched:
     return watched
 
 
-def _counted(stage: Stage, options: WaveOptions, at_ms: int) -> dict[str, object]:
+def _counted(stage: Stage, options: WaveOptions, watch: Watch, at_ms: int) -> dict[str, object]:
     """What the topics say about it, read after the wave."""
-    start: dict[TopicPartition, int] = dict.fromkeys(stage.target, 0)
-    found = tally(stage.connection, start, expected=options.jobs, number_of_run=_numbered(options.jobs, at_ms))
+    numbered = _numbered(options.jobs, at_ms)
+    found = tally(stage.connection, watch.positions, expected=options.jobs, number_of_run=numbered)
     figures: dict[str, object] = {
         "duplicates": found.duplicates, "missing": found.missing, "foreign": found.foreign
     }  # fmt: skip
