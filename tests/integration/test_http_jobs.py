@@ -65,7 +65,7 @@ def target() -> Iterator[Target]:
 def scene(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with Scene.set(kafka.bootstrap, tmp_path_factory.mktemp("http")) as scene:
         scheduler = scene.scheduler().start()
-        scene.worker(loopback=True)
+        scene.worker("worker", "--allow-loopback")
         scheduler.until_owner()
         yield scene
         scene.assert_each_once()

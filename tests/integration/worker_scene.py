@@ -51,12 +51,10 @@ class Scene:
         self.processes.append(process)
         return process
 
-    def worker(self, name: str = "worker", *options: str, loopback: bool = False) -> ChildProcess:
+    def worker(self, name: str = "worker", *options: str) -> ChildProcess:
         """A worker, as soon as it is about to join its group."""
         layout = self.installation.layout
         command = noontide("worker", HANDLERS, "--bootstrap", self.installation.bootstrap, "--prefix", layout.prefix)
-        if loopback:
-            command = (*command, "--allow-loopback")
         variables = {"STARTS_BOOTSTRAP": self.installation.bootstrap, "STARTS_TOPIC": self.starts_topic}
         process = ChildProcess(command=[*command, *options], log=self.folder / f"{name}.log", variables=variables)
         self.processes.append(process.start())

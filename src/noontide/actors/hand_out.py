@@ -54,8 +54,9 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     if run.not_before_ms > world.now_ms or run.waits_for is not None:
         wait(claim, scene.effects, reason=run.reason)
         return False
-    run = run._replace(not_before_ms=0)  # from here on it waits for its target, not for a time
-    claim = claim._replace(run=run)
+    if run.not_before_ms:  # from here on it waits for its target, not for a time
+        run = run._replace(not_before_ms=0)
+        claim = claim._replace(run=run)
     if row.target_kind != TOPIC:
         _offer(claim, scene)
     elif (route := world.routes.get(row.target)) is None:

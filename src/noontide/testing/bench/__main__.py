@@ -11,25 +11,48 @@ import click
 
 from noontide.core.errors import NoontideError
 from noontide.testing.bench.enqueue import EnqueueOptions, run_enqueue
+from noontide.testing.bench.handler_lag import run_handler_lag
+from noontide.testing.bench.handler_wave import HandlerWaveOptions, run_handler_wave
+from noontide.testing.bench.heartbeats import HeartbeatsOptions, run_heartbeats
+from noontide.testing.bench.http import run_http
 from noontide.testing.bench.idle import IdleOptions, run_idle
 from noontide.testing.bench.lag import LagOptions, run_lag
 from noontide.testing.bench.report import one_line, table
 from noontide.testing.bench.restore import RestoreOptions, run_restore
 from noontide.testing.bench.wave import WaveOptions, run_wave
+from noontide.testing.bench.workers import CONCURRENCY, KINDS
 
 Figures = dict[str, object]
-MUST_BE_ZERO: Final = ("duplicates", "missing", "foreign", "cursors_wrong")
+MUST_BE_ZERO: Final = ("duplicates", "missing", "foreign", "cursors_wrong", "expired", "lost")
 
 _BENCHES: dict[str, Callable[[], Figures]] = {
     "wave": lambda: run_wave(WaveOptions(jobs=100_000)),
     "recurring": lambda: run_wave(WaveOptions(jobs=100_000, recurring=True)),
     "lag": lambda: run_lag(LagOptions(rate=1_000, seconds=15)),
+    "handler_wave": lambda: run_handler_wave(HandlerWaveOptions(jobs=100_000)),
+    "handler_lag": lambda: run_handler_lag(LagOptions(rate=1_000, seconds=15), kind=KINDS[0], concurrency=CONCURRENCY),
+    "http": lambda: run_http(LagOptions(rate=500, seconds=15)),
+    "heartbeats": lambda: run_heartbeats(HeartbeatsOptions()),
     "enqueue": lambda: run_enqueue(EnqueueOptions(jobs=200_000)),
     "idle": lambda: run_idle(IdleOptions(jobs=1_000_000, seconds=30)),
     "restore": lambda: run_restore(RestoreOptions(jobs=1_000_000)),
 }
 
 as_json = click.option("--json/--no-json", "as_json", default=False, help="Print one line of JSON, last.")
+
+
+def for_handlers(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--target`, and what can be said about a worker."""
+    target = click.option(
+        "--target", type=click.Choice(["topic", "handler"]), default="topic", show_default=True, help="Where runs go."
+    )
+    kind = click.option(
+        "--kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="What the handler is."
+    )
+    concurrency = click.option(
+        "--concurrency", type=click.IntRange(1), default=CONCURRENCY, show_default=True, help="Of the one worker."
+    )
+    return target(kind(concurrency(command)))
 
 
 def jobs_of(default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -54,22 +77,54 @@ def _interrupt(_signum: int, _frame: object) -> NoReturn:
 @main.command()
 @jobs_of(100_000)
 @click.option("--recurring", is_flag=True, help="Half cron, half interval jobs instead of one-off ones.")
-@click.option("--target", type=click.Choice(["topic"]), default="topic", show_default=True, help="Where runs go.")
+@for_handlers
 @click.option("--lead", type=float, default=None, help="Seconds between the start of enqueueing and the instant.")
 @as_json
-def wave(jobs: int, recurring: bool, target: str, lead: float | None, as_json: bool) -> None:  # noqa: FBT001
-    """Many jobs due at one instant, until a read_committed consumer has the last."""
-    _run("wave", lambda: run_wave(WaveOptions(jobs=jobs, recurring=recurring, lead_s=lead)), as_json=as_json)
+def wave(jobs: int, recurring: bool, lead: float | None, as_json: bool, **handlers: Any) -> None:  # noqa: FBT001
+    """Many jobs due at one instant, until a read_committed consumer has the last, or the last handler has started."""
+    if handlers.pop("target") == "handler":
+        if recurring:
+            raise click.UsageError("--recurring is for the target topic")
+        options = HandlerWaveOptions(jobs=jobs, lead_s=lead, **handlers)
+        _run("wave of handlers", lambda: run_handler_wave(options), as_json=as_json)
+    else:
+        _run("wave", lambda: run_wave(WaveOptions(jobs=jobs, recurring=recurring, lead_s=lead)), as_json=as_json)
 
 
 @main.command()
 @click.option("--rate", default=1_000, show_default=True, type=click.IntRange(1), help="Jobs due per second.")
 @click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="For how long.")
 @click.option("--settle", default=15, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
+@for_handlers
 @as_json
-def lag(rate: int, seconds: int, settle: int, as_json: bool) -> None:  # noqa: FBT001
-    """A steady stream of jobs: arrival at a consumer minus due. Half are defined while it runs."""
-    _run("lag", lambda: run_lag(LagOptions(rate=rate, seconds=seconds, settle_s=settle)), as_json=as_json)
+def lag(rate: int, seconds: int, settle: int, as_json: bool, **handlers: Any) -> None:  # noqa: FBT001
+    """A steady stream of jobs: arrival at a consumer, or start of a handler, minus due. Half are defined meanwhile."""
+    options = LagOptions(rate=rate, seconds=seconds, settle_s=settle)
+    if handlers.pop("target") == "handler":
+        _run("lag of handlers", lambda: run_handler_lag(options, **handlers), as_json=as_json)
+    else:
+        _run("lag", lambda: run_lag(options), as_json=as_json)
+
+
+@main.command()
+@click.option("--rate", default=500, show_default=True, type=click.IntRange(1), help="Requests due per second.")
+@click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="For how long.")
+@click.option("--settle", default=10, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
+@as_json
+def http(rate: int, seconds: int, settle: int, as_json: bool) -> None:  # noqa: FBT001
+    """A steady stream of HTTP targets on a server of this machine: arrival of the request minus due."""
+    _run("http", lambda: run_http(LagOptions(rate=rate, seconds=seconds, settle_s=settle)), as_json=as_json)
+
+
+@main.command()
+@click.option("--runs", default=14_000, show_default=True, type=click.IntRange(1), help="Held at the same time.")
+@click.option("--workers", default=280, show_default=True, type=click.IntRange(1), help="Workers that hold them.")
+@click.option("--seconds", default=60, show_default=True, type=click.IntRange(1), help="For how long.")
+@as_json
+def heartbeats(runs: int, workers: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
+    """Runs that are held by many workers: what their heartbeats cost the owner, and that none is taken for lost."""
+    options = HeartbeatsOptions(runs=runs, workers=workers, seconds=seconds)
+    _run("heartbeats", lambda: run_heartbeats(options), as_json=as_json)
 
 
 @main.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.ids import run_id
 from noontide.testing.bench.arrivals import Arrival, Watch, Watcher
-from noontide.testing.bench.load import Job, Sending, enqueue, job_id, number_of, one_off
+from noontide.testing.bench.load import TO_TOPIC, Job, Sending, enqueue, job_id, number_of, one_off
 from noontide.testing.bench.measure import Costs, percentile
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import BenchError, Stage, set_stage
@@ -50,6 +50,7 @@ class Stream:
 
     options: LagOptions
     start_ms: int
+    target: bytes = TO_TOPIC
 
     def due_ms(self, number: int) -> int:
         """When a job is due."""
@@ -57,7 +58,7 @@ class Stream:
 
     def job(self, number: int) -> Job:
         """A job of the stream."""
-        return one_off(SERIES, number, self.due_ms(number))
+        return one_off(SERIES, number, self.due_ms(number), target=self.target)
 
     def beforehand(self) -> Iterator[Job]:
         """Those that are defined before the first is due."""
@@ -81,7 +82,7 @@ def run_lag(options: LagOptions) -> dict[str, object]:
         costs = stage.costs()
         watch = Watch.from_end(stage.connection, stage.target, expected=options.jobs, wants_each=True)
         with Watcher(watch) as watcher:
-            _define_meanwhile(stage, stream, costs)
+            define_meanwhile(stage, stream, costs)
             watched = drained(stage, watcher, timeout_s=DRAIN_S)
         cores = {**costs.cores(), "rss_mb": costs.scheduler.look()}
         counted = tally(stage.connection, watch.positions, expected=options.jobs, number_of_run=_numbered(stream))
@@ -97,7 +98,7 @@ def run_lag(options: LagOptions) -> dict[str, object]:
         }
 
 
-def _define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
+def define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
     """Send each job of the second half at its moment; `costs` count from the first job that counts."""
     plan, sending, at, started = stream.meanwhile(), Sending(stage), 0, False
     say(f"{stream.options.rate:,} jobs due per second for {stream.options.seconds} s")

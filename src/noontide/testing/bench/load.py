@@ -30,6 +30,7 @@ _PAYLOAD: Final = orjson.dumps(
 ).replace(b"__NUMBER__", b"%09d")
 PAYLOAD_BYTES: Final = len(_PAYLOAD % 0)
 
+TO_TOPIC: Final = b'{"topic":{"name":"%s"}}' % TARGET.encode()
 Job = tuple[bytes, bytes]
 """Id and definition."""
 
@@ -51,9 +52,10 @@ def number_of(key: bytes) -> int:
     return int(key[-12:])
 
 
-def one_off(series: str, number: int, at_ms: int) -> Job:
-    """A job of one instant, with a payload of 1 KB, for the registered topic."""
-    return job_id(series, number).encode(), _definition(number, b'{"at":"%s"}' % format_instant(at_ms).encode())
+def one_off(series: str, number: int, at_ms: int, *, target: bytes = TO_TOPIC) -> Job:
+    """A job of one instant, with a payload of 1 KB, for the registered topic or another target (JSON)."""
+    schedule = b'{"at":"%s"}' % format_instant(at_ms).encode()
+    return job_id(series, number).encode(), _definition(number, schedule, target=target)
 
 
 def every(series: str, number: int, *, interval: str, anchor_ms: int) -> Job:
@@ -69,13 +71,8 @@ def daily(series: str, number: int, *, at_ms: int) -> Job:
     return job_id(series, number).encode(), _definition(number, schedule, timing=b'"timing":"exact",')
 
 
-def _definition(number: int, schedule: bytes, *, timing: bytes = b"") -> bytes:
-    return b'{"schedule":%s,%s"target":{"topic":{"name":"%s"}},"payload":%s}' % (
-        schedule,
-        timing,
-        TARGET.encode(),
-        _PAYLOAD % number,
-    )
+def _definition(number: int, schedule: bytes, *, timing: bytes = b"", target: bytes = TO_TOPIC) -> bytes:
+    return b'{"schedule":%s,%s"target":%s,"payload":%s}' % (schedule, timing, target, _PAYLOAD % number)
 
 
 class Sending:

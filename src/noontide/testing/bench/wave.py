@@ -81,7 +81,7 @@ def _jobs(options: WaveOptions, at_ms: int) -> Iterator[Job]:
 def _measured(stage: Stage, watch: Watch, at_ms: int) -> dict[str, object]:
     jobs = watch.expected
     with Watcher(watch) as watcher:
-        _pass_until(stage, at_ms)
+        pass_until(stage, at_ms)
         costs = stage.costs()
         watched = _await_last(stage, watcher, costs.scheduler)
         cores, used = costs.cores(), costs.scheduler.cores()
@@ -97,7 +97,7 @@ def _measured(stage: Stage, watch: Watch, at_ms: int) -> dict[str, object]:
     }
 
 
-def _pass_until(stage: Stage, at_ms: int) -> None:
+def pass_until(stage: Stage, at_ms: int) -> None:
     """Wait for the instant."""
     while (left_ms := at_ms - wall_now_ms()) > LAST_WORD_MS:
         say(f"all due in {left_ms // 1000} s")
