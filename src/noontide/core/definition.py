@@ -9,38 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import orjson
 
 from noontide.core.dst import DEFAULT_DST, DstRule, parse_dst
 from noontide.core.durations import format_duration
+from noontide.core.envelope import Envelope, Envelopes, envelope_key
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.field_table import LINKED, fields_within, known_names
-from noontide.core.fields import (
-    Findings,
-    Reader,
-    members,
-    name,
-    several,
-)
-from noontide.core.ids import JOB_ID_FORM, id_from_idempotency_key, parse_job_id
+from noontide.core.fields import Findings, Reader, members, name, several
+from noontide.core.ids import JOB_ID_FORM, id_from_idempotency_key, is_job_id, parse_job_id
 from noontide.core.job import Job
 from noontide.core.limits import DEFAULT_LIMITS, Limits
 from noontide.core.occurrence import EXACT
 from noontide.core.patch import merge_patch
 from noontide.core.payload import Members, TooLarge, decode_members, payload_text
-from noontide.core.policies import (
-    FixedDelays,
-    Guarantee,
-    MisfirePolicy,
-    RetryPolicy,
-)
-from noontide.core.policy_fields import (
-    read_retry,
-    read_timing,
-)
-from noontide.core.schedule import OneOff
+from noontide.core.policies import FixedDelays, Guarantee, MisfirePolicy, RetryPolicy
+from noontide.core.policy_fields import read_retry, read_timing
+from noontide.core.schedule import OneOff, Schedule
 from noontide.core.schedule_field import LocalTime, ScheduleQuestion, schedule_shape
 from noontide.core.shapes import Shape, Shaped, shape_of
 from noontide.core.target_fields import FORMS as TARGET_FORMS
@@ -97,14 +84,60 @@ def parse_definition(raw: bytes, *, context: DefinitionContext) -> Definition:
 
     Raises InvalidDefinition with every problem found (TooLarge when a size limit is among them), nothing else.
     """
-    reading = _Reading(decode_members(raw, limits=context.limits), context)
+    given = decode_members(raw, limits=context.limits)
+    key = envelope_key(given, limits=context.limits, tenant=context.tenant, topic_prefix=context.topic_prefix)
+    envelope = _envelopes.find(key)
+    definition = _enclosed(given, envelope, context) if envelope is not None else None
+    if definition is not None:
+        return definition
+    reading = _Reading(given, context)
     job = reading.job()
     document = orjson.dumps(reading.document)
     if len(document) > context.limits.definition_max_bytes:
         raise TooLarge.of(
             "", f"is {len(document)} bytes when normalised, at most {context.limits.definition_max_bytes}"
         )
+    if key is not None and not reading.findings.unknown:
+        _envelopes.keep(key, job, reading.document)
     return Definition(job=job, document=document, warnings=tuple(reading.findings.unknown))
+
+
+def _enclosed(given: Members, envelope: Envelope, context: DefinitionContext) -> Definition | None:
+    """A definition in an envelope that is known; None when anything else about it has to be looked at closely."""
+    values, key = given.values, context.key
+    job_id = values.get("id")
+    if job_id is None:
+        job_id = key or context.new_id
+    elif key is not None and job_id != key:
+        return None
+    if not isinstance(job_id, str) or not is_job_id(job_id):
+        return None
+    shape = schedule_shape(_question(given, job_id, context), local=envelope.local, limits=context.limits)
+    raw = given.texts.get("payload")
+    payload = None if raw is None else bytes(raw)
+    if shape.problems or shape.unknown or (payload is not None and len(payload) > context.limits.payload_max_bytes):
+        return None
+    document = envelope.document(job_id, payload, shape.document)
+    if len(document) > context.limits.definition_max_bytes:
+        return None
+    schedule = cast("Schedule", shape.value)  # there is one where there is no problem; a Shape cannot say so
+    return Definition(job=envelope.job(job_id, payload or b"null", schedule), document=document, warnings=())
+
+
+def _question(given: Members, job_id: str, context: DefinitionContext) -> ScheduleQuestion:
+    value = given.values.get("schedule")
+    return ScheduleQuestion(
+        value,
+        b"" if value is None else bytes(given.texts["schedule"]),
+        given.values.get("run_at"),
+        required=not given.values.get("after"),
+        job_id=job_id,
+        created_ms=context.created_ms,
+        previous=context.previous.schedule if context.previous else None,
+    )
+
+
+_envelopes = Envelopes()
 
 
 def load_definition(document: bytes) -> Job:
@@ -155,9 +188,10 @@ _MISFIRE_PARTS = ("rule", "grace_ms", "run_all_max")
 class _Reading:
     """One reading of one document: what was given, what is wrong so far, and the job and document so far."""
 
-    __slots__ = ("attributes", "context", "document", "findings", "given", "texts")
+    __slots__ = ("attributes", "context", "document", "findings", "given", "members", "texts")
 
     def __init__(self, given: Members, context: DefinitionContext) -> None:
+        self.members = given
         self.given, self.texts = given
         self.context = context
         self.findings = Findings(context.limits)
@@ -267,16 +301,7 @@ class _Reading:
 
     def _schedule(self, local: LocalTime) -> None:
         job_id = self.attributes["id"]
-        value = self.given.get("schedule")
-        question = ScheduleQuestion(
-            value=value,
-            text=b"" if value is None else bytes(self.texts["schedule"]),
-            run_at=self.given.get("run_at"),
-            required=not self.given.get("after"),
-            job_id=job_id if isinstance(job_id, str) else "",
-            created_ms=self.context.created_ms,
-            previous=self.context.previous.schedule if self.context.previous else None,
-        )
+        question = _question(self.members, job_id if isinstance(job_id, str) else "", self.context)
         shape = schedule_shape(question, local=local, limits=self.context.limits)
         self._take("schedule", "schedule", shape)
         if shape.document is None:

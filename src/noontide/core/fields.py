@@ -184,7 +184,7 @@ def duration(max_ms: int) -> Reader[int]:
     """A reader of ISO 8601 durations in milliseconds, at most `max_ms`."""
 
     def read(value: object, pointer: str) -> int:
-        known_ms = _duration_ms(value) if isinstance(value, str) and len(value) <= _DURATION_MAX_CHARS else None
+        known_ms = known_duration_ms(value)
         return _at_most(parse_duration(value, pointer=pointer) if known_ms is None else known_ms, max_ms, pointer)
 
     return read
@@ -197,6 +197,11 @@ def seconds(max_ms: int) -> Reader[int]:
         return _at_most(parse_seconds(value, pointer=pointer), max_ms, pointer)
 
     return read
+
+
+def known_duration_ms(value: object) -> int | None:
+    """The length in ms of an ISO 8601 duration; None for what `parse_duration` refuses, and for long texts."""
+    return _duration_ms(value) if isinstance(value, str) and len(value) <= _DURATION_MAX_CHARS else None
 
 
 @lru_cache(maxsize=1024)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
 
-from noontide.core.dst import DstRule
+from noontide.core.dst import LAST_MS, DstRule
 from noontide.core.durations import format_duration, parse_seconds
 from noontide.core.errors import InvalidDefinition, Problem
-from noontide.core.fields import Findings, members
-from noontide.core.instants import format_instant, parse_instant
+from noontide.core.fields import Findings, known_duration_ms, members
+from noontide.core.instants import FIRST_MS, format_instant, parse_instant
 from noontide.core.limits import Limits
 from noontide.core.schedule import (
     AfterCompletion,
     IntervalSchedule,
+    OneOff,
     Schedule,
     ScheduleContext,
     parse_schedule,
@@ -27,6 +30,11 @@ FORMS = (
     '{"at": "2026-12-24T18:00:00Z"}, {"after_completion": "PT5M"}'
 )
 _MEMBERS = ("cron", "seconds", "every", "every_sec", "anchor", "at", "after_completion", "after_completion_sec")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_matches_instant = re.compile(
+    r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+).fullmatch
 _IN_SECONDS = ("every", "after_completion")
 
 
@@ -71,9 +79,42 @@ def schedule_shape(question: ScheduleQuestion, *, local: LocalTime, limits: Limi
 
     Problems: it is missing, given twice, or not acceptable.
     """
+    plain = _plain_shape(question, limits)
+    if plain is not None:
+        return plain
     if question.run_at is None and len(question.text) <= REMEMBERED_MAX_BYTES and _stands_alone(question):
         return _cron_shape(question.text, local, limits)
     return _shape(question, local, limits)
+
+
+def _plain_shape(question: ScheduleQuestion, limits: Limits) -> Shape | None:
+    """One instant, or an interval, in its usual spelling; None for everything that is read with more care."""
+    value, run_at = question.value, question.run_at
+    if value is None:
+        at_ms = _plain_instant(run_at)
+        return None if at_ms is None else Shape(OneOff(at_ms=at_ms), {"at": run_at}, (), ())
+    if run_at is not None or not isinstance(value, dict):
+        return None
+    if "at" in value and len(value) == 1:
+        at_ms = _plain_instant(value["at"])
+        return None if at_ms is None else Shape(OneOff(at_ms=at_ms), orjson.Fragment(question.text), (), ())
+    if "every" in value and "anchor" in value and len(value) == 2:
+        every_ms, anchor_ms = known_duration_ms(value["every"]), _plain_instant(value["anchor"])
+        if every_ms is not None and anchor_ms is not None and every_ms >= limits.interval_min_ms:
+            interval = IntervalSchedule(every_ms=every_ms, anchor_ms=anchor_ms)
+            return Shape(interval, orjson.Fragment(question.text), (), ())
+    return None
+
+
+def _plain_instant(value: object) -> int | None:
+    """The instant of a text with all its parts and an offset; None for what `parse_instant` has to judge."""
+    if not isinstance(value, str) or not _matches_instant(value):
+        return None
+    try:
+        instant_ms = (datetime.fromisoformat(value) - _EPOCH) // _MS
+    except ValueError:
+        return None  # no date of the calendar
+    return instant_ms if FIRST_MS <= instant_ms <= LAST_MS else None
 
 
 def _stands_alone(question: ScheduleQuestion) -> bool:

@@ -1,0 +1,123 @@
+"""What jobs of one kind share: a definition without its id, payload and schedule, read once and used again.
+
+Systems that send many jobs send the same target and policies each time. Their texts together find what was read from
+them; only ids, payloads and schedules are read for each job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import NamedTuple
+
+import orjson
+
+from noontide.core.job import Job
+from noontide.core.limits import Limits
+from noontide.core.occurrence import EXACT, RELAXED, Timing
+from noontide.core.payload import Members
+from noontide.core.schedule import OneOff, Schedule
+from noontide.core.schedule_field import LocalTime
+
+KEPT_MAX = 4_096
+KEPT_MAX_BYTES = 1_024
+"""Longer envelopes are read each time, so that what is kept stays within some 16 MiB."""
+
+_VARYING = frozenset(("id", "payload", "schedule", "run_at"))
+_TIED = frozenset(("after", "idempotency_key"))
+"""Members whose meaning depends on the id, or the id on them: definitions that have them are read whole."""
+_SLOTS: tuple[tuple[str, Callable[[Job, object], None]], ...] = tuple(
+    (field.name, Job.__dict__[field.name].__set__) for field in fields(Job)
+)
+_OWN = ("id", "payload", "schedule", "timing")  # what each job has for itself
+_PUT = dict(_SLOTS)
+_put_id, _put_payload, _put_schedule, _put_timing = (_PUT[name] for name in _OWN)
+
+Key = tuple[object, ...]
+
+
+class Envelope(NamedTuple):
+    """One envelope. before, behind: the document's members on either side of the schedule, with their commas.
+
+    timing: None = not said, which follows the schedule. local: how its local times are read.
+    """
+
+    slots: tuple[tuple[Callable[[Job, object], None], object], ...]
+    timing: Timing | None
+    local: LocalTime
+    tenant: bytes
+    before: bytes
+    behind: bytes
+
+    def job(self, job_id: str, payload: bytes, schedule: Schedule | None) -> Job:
+        """A job in this envelope; its slots are filled directly, which takes half the time of the constructor."""
+        job = object.__new__(Job)
+        for put, value in self.slots:
+            put(job, value)
+        _put_id(job, job_id)
+        _put_payload(job, payload)
+        _put_schedule(job, schedule)
+        _put_timing(job, self.timing or (EXACT if isinstance(schedule, OneOff) else RELAXED))
+        return job
+
+    def document(self, job_id: str, payload: bytes | None, schedule: object) -> bytes:
+        """The normalised document; payload: None when none was given; schedule: as the document says it."""
+        said = b"" if payload is None else b',"payload":' + payload
+        return b'{"id":%b,"tenant":%b%b%b,"schedule":%b%b}' % (
+            orjson.dumps(job_id), self.tenant, said, self.before, orjson.dumps(schedule), self.behind,
+        )  # fmt: skip
+
+
+class Envelopes:
+    """The envelopes in use. One that was met once is only noted: a kind of job that never repeats is not worth it."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, Envelope | None] = {}
+
+    def find(self, key: Key | None) -> Envelope | None:
+        """The envelope, None when it is not known."""
+        return None if key is None else self._kept.get(key)
+
+    def keep(self, key: Key, job: Job, document: Mapping[str, object]) -> None:
+        """Remember the envelope of a job that was read whole without any finding, from its second time on."""
+        if key in self._kept:
+            self._kept[key] = _envelope(job, document)
+            return
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[key] = None
+
+
+def envelope_key(given: Members, *, limits: Limits, tenant: str | None, topic_prefix: str) -> Key | None:
+    """Everything the envelope depends on; None when it must be read each time."""
+    if not _TIED.isdisjoint(given.texts) or len(given.texts) > limits.fields_max:
+        return None
+    parts: list[object] = [limits, tenant, topic_prefix]
+    length = 0
+    for name, raw in given.texts.items():
+        if name not in _VARYING:
+            text = bytes(raw)
+            length += len(name) + len(text)
+            parts += (name, text)
+    return tuple(parts) if length <= KEPT_MAX_BYTES else None
+
+
+def _envelope(job: Job, document: Mapping[str, object]) -> Envelope:
+    members = list(document.items())
+    place = list(document).index("schedule")
+    return Envelope(
+        slots=tuple((put, getattr(job, name)) for name, put in _SLOTS if name not in _OWN),
+        timing=job.timing if "timing" in document else None,
+        local=LocalTime(job.timezone, job.dst),
+        tenant=orjson.dumps(job.tenant),
+        before=_joined(members[:place]),
+        behind=_joined(members[place + 1 :]),
+    )
+
+
+def _joined(members: list[tuple[str, object]]) -> bytes:
+    """The members as text, each behind a comma."""
+    own = {name: value for name, value in members if name not in ("id", "tenant", "payload")}
+    return b"," + orjson.dumps(own)[1:-1] if own else b""
