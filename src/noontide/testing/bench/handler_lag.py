@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from noontide.adapters.system_clock import wall_now_ms
 from noontide.testing.bench.lag import (
-    BEFOREHAND_PER_SECOND,
     DRAIN_S,
-    LEAD_MIN_MS,
-    LEAD_SPREAD_MS,
-    MARGIN_MS,
     SERIES,
     LagOptions,
-    Stream,
+    begin_stream,
     define_meanwhile,
 )
-from noontide.testing.bench.load import enqueue
-from noontide.testing.bench.measure import percentile
-from noontide.testing.bench.report import say
-from noontide.testing.bench.stage import BenchError, set_stage
+from noontide.testing.bench.measure import percentiles
+from noontide.testing.bench.stage import set_stage
 from noontide.testing.bench.warmup import drained, warm_up
 from noontide.testing.bench.workers import (
     WARM_UP_JOBS,
@@ -39,11 +32,7 @@ def run_handler_lag(options: LagOptions, *, kind: str, concurrency: int) -> dict
         target = to_handler(kind)
         warm_up(stage)
         warm_up_handlers(stage, target)
-        lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND + LEAD_MIN_MS + LEAD_SPREAD_MS
-        stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms, target=target)
-        enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
-        if wall_now_ms() > stream.start_ms - LEAD_MIN_MS - LEAD_SPREAD_MS:
-            raise BenchError("defining the first half took too long: the lag would be that of definitions")
+        stream = begin_stream(stage, options, target=target)
         costs, meter = stage.costs(), worker.meter
         with closings(stage, expected=options.jobs) as watcher:
             define_meanwhile(stage, stream, costs)
@@ -62,9 +51,7 @@ def run_handler_lag(options: LagOptions, *, kind: str, concurrency: int) -> dict
             "seconds": options.seconds,
             "handler": kind,
             "concurrency": concurrency,
-            "p50_ms": percentile(counted, 0.50),
-            "p99_ms": percentile(counted, 0.99),
-            "max_ms": percentile(counted, 1.0),
+            **percentiles(counted),
             **cores,
             "missing": tally.missing,
             "duplicates": tally.duplicates,

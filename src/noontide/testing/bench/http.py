@@ -12,19 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.testing.bench.lag import (
-    BEFOREHAND_PER_SECOND,
     DRAIN_S,
-    LEAD_MIN_MS,
-    LEAD_SPREAD_MS,
-    MARGIN_MS,
     SERIES,
     LagOptions,
-    Stream,
+    begin_stream,
     define_meanwhile,
 )
-from noontide.testing.bench.load import enqueue
-from noontide.testing.bench.measure import percentile
-from noontide.testing.bench.report import say
+from noontide.testing.bench.measure import percentiles
 from noontide.testing.bench.stage import BenchError, set_stage
 from noontide.testing.bench.warmup import drained, warm_up
 from noontide.testing.bench.workers import (
@@ -139,9 +133,7 @@ def run_http(options: LagOptions) -> dict[str, object]:
         target = b'{"http":{"url":"%s"}}' % asked_of.url.encode()
         warm_up(stage)
         warm_up_handlers(stage, target)
-        lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND + LEAD_MIN_MS + LEAD_SPREAD_MS
-        stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms, target=target)
-        enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
+        stream = begin_stream(stage, options, target=target)
         before = asked_of.asked()
         costs, meter = stage.costs(), worker.meter
         with closings(stage, expected=options.jobs) as watcher:
@@ -156,9 +148,7 @@ def run_http(options: LagOptions) -> dict[str, object]:
             "rate": options.rate,
             "seconds": options.seconds,
             "concurrency": worker.concurrency,
-            "p50_ms": percentile(counted, 0.50),
-            "p99_ms": percentile(counted, 0.99),
-            "max_ms": percentile(counted, 1.0),
+            **percentiles(counted),
             "connections": asked.connections - before.connections,
             "requests": len(asked.requests) - len(before.requests),
             **cores,

@@ -9,7 +9,7 @@ from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.ids import run_id
 from noontide.testing.bench.arrivals import Arrival, Watch, Watcher
 from noontide.testing.bench.load import TO_TOPIC, Job, Sending, enqueue, job_id, number_of, one_off
-from noontide.testing.bench.measure import Costs, percentile
+from noontide.testing.bench.measure import Costs, percentiles
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import BenchError, Stage, set_stage
 from noontide.testing.bench.tally import tally
@@ -74,11 +74,7 @@ def run_lag(options: LagOptions) -> dict[str, object]:
     """Run the bench; see `LagOptions`. The headline is arrival at a read_committed consumer minus due."""
     with set_stage() as stage:
         warm_up(stage)
-        lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND
-        stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms + LEAD_MIN_MS + LEAD_SPREAD_MS)
-        enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
-        if wall_now_ms() > stream.start_ms - LEAD_MIN_MS - LEAD_SPREAD_MS:
-            raise BenchError("defining the first half took too long: the lag would be that of definitions")
+        stream = begin_stream(stage, options, target=TO_TOPIC)
         costs = stage.costs()
         watch = Watch.from_end(stage.connection, stage.target, expected=options.jobs, wants_each=True)
         with Watcher(watch) as watcher:
@@ -96,6 +92,17 @@ def run_lag(options: LagOptions) -> dict[str, object]:
             "foreign": counted.foreign,
             "warnings": len(stage.scheduler.warnings()),
         }
+
+
+def begin_stream(stage: Stage, options: LagOptions, *, target: bytes) -> Stream:
+    """A stream whose first half is defined. Raises BenchError when that took until jobs had to be defined meanwhile."""
+    ahead_ms = LEAD_MIN_MS + LEAD_SPREAD_MS
+    lead_ms = MARGIN_MS + options.jobs // 2 * 1_000 // BEFOREHAND_PER_SECOND + ahead_ms
+    stream = Stream(options=options, start_ms=wall_now_ms() + lead_ms, target=target)
+    enqueue(stage, stream.beforehand(), expected=-(-options.jobs // 2), say=say)
+    if wall_now_ms() > stream.start_ms - ahead_ms:
+        raise BenchError("defining the first half took too long: the lag would be that of definitions")
+    return stream
 
 
 def define_meanwhile(stage: Stage, stream: Stream, costs: Costs) -> None:
@@ -122,14 +129,7 @@ def _lateness(stream: Stream, arrivals: list[Arrival]) -> dict[str, object]:
     dues = [(stream.due_ms(number), each) for number, each in numbered if number >= stream.options.first]
     arrived = sorted(each.arrived_ms - due_ms for due_ms, each in dues)
     appended = sorted(each.appended_ms - due_ms for due_ms, each in dues)
-    return {
-        "p50_ms": percentile(arrived, 0.50),
-        "p99_ms": percentile(arrived, 0.99),
-        "max_ms": percentile(arrived, 1.0),
-        "append_p50_ms": percentile(appended, 0.50),
-        "append_p99_ms": percentile(appended, 0.99),
-        "append_max_ms": percentile(appended, 1.0),
-    }
+    return {**percentiles(arrived), **percentiles(appended, prefix="append_")}
 
 
 def _numbered(stream: Stream) -> Callable[[str], int | None]:

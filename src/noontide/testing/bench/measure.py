@@ -95,3 +95,9 @@ def percentile(ordered: list[int] | list[float], share: float) -> float:
     if not ordered:
         return 0.0
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def percentiles(ordered: list[int], *, prefix: str = "") -> dict[str, float]:
+    """The figures of a report: median, 99th percentile and maximum of sorted milliseconds."""
+    shares = {"p50_ms": 0.50, "p99_ms": 0.99, "max_ms": 1.0}
+    return {prefix + name: percentile(ordered, share) for name, share in shares.items()}

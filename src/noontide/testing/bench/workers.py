@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,13 +44,6 @@ class BenchWorker:
     def meter(self) -> Meter:
         """Its processor time and memory."""
         return Meter(self.process.pid)
-
-    @property
-    def count(self) -> int:
-        """Handlers started so far, or a twentieth of a second ago."""
-        file = self.starts_file.with_suffix(".count")
-        text = file.read_text() if file.exists() else ""
-        return int(text or 0)
 
     def ended(self) -> list[Started]:
         """End it as an operator would; all starts."""
@@ -100,16 +92,6 @@ def warm_up_handlers(stage: Stage, target: bytes) -> None:
             enqueue(stage, jobs, expected=WARM_UP_JOBS, say=say)
             if drained(stage, watcher, timeout_s=TIMEOUT_S).records < WARM_UP_JOBS:
                 raise BenchError("the runs of the warm-up did not all end")
-
-
-def await_starts(stage: Stage, worker: BenchWorker, count: int) -> None:
-    """Wait until so many handlers have started. Raises BenchError after five minutes."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while worker.count < count:
-        stage.scheduler.pause(0.02)
-        if time.monotonic() > deadline_s:
-            return say(f"only {worker.count:,} of {count:,} handlers have started after {TIMEOUT_S:.0f} s")
-    return None
 
 
 def tally_starts(starts: list[Started], wanted: dict[str, int]) -> tuple[Tally, dict[str, int]]:
