@@ -6,24 +6,19 @@ while leaves the group, so that others get its partitions.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Final
 
 import confluent_kafka as ck
 
 from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
-from noontide.ports.run_source import Delivered, DeliverySink, Place
+from noontide.adapters.kafka.group_thread import ASIDE_AFTER_S, POLL_S, GroupThread
+from noontide.ports.run_source import Delivered, Place
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.1
-ASIDE_AFTER_S: Final = 1.0
-RETRY_S: Final = 1.0
-CLOSE_TIMEOUT_S: Final = 5.0
 BATCH_MAX_RECORDS: Final = 500
 _ACCEPTED: Final = True
 _RELEASED: Final = False
@@ -73,74 +68,22 @@ class Ledger:
         return sum(not done for offsets in self._open.values() for done in offsets.values())
 
 
-class ClassicGroupSource:
+class ClassicGroupSource(GroupThread[bool]):
     """`RunSource` on one consumer in a thread."""
 
     def __init__(self, connection: KafkaConnection, *, topic: str, group: str) -> None:
         self._settings = _settings(connection, group)
-        self._topic = topic
-        self._group = group
-        self._changed = threading.Condition()
-        self._wanted = 0
-        self._words: list[tuple[Place, bool]] = []
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sink: DeliverySink | None = None
-
-    def start(self, sink: DeliverySink) -> None:
-        """See `RunSource.start`."""
-        self._loop = asyncio.get_running_loop()
-        self._sink = sink
-        self._thread = threading.Thread(target=self._run, name=f"group-{self._topic}", daemon=True)
-        self._thread.start()
-
-    def want(self, count: int) -> None:
-        """See `RunSource.want`."""
-        if (count > 0) != (self._wanted > 0):
-            with self._changed:
-                self._wanted = count
-                self._changed.notify()
-        self._wanted = count
+        super().__init__(kind="group", topic=topic, group=group)
 
     def accept(self, places: Sequence[Place]) -> None:
         """See `RunSource.accept`."""
-        self._say([(place, _ACCEPTED) for place in places])
+        self._say(places, _ACCEPTED)
 
     def release(self, places: Sequence[Place]) -> None:
         """See `RunSource.release`; the group can only read the partition again from there on."""
-        self._say([(place, _RELEASED) for place in sorted(places)])
-
-    async def close(self) -> None:
-        """See `RunSource.close`."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, CLOSE_TIMEOUT_S)
-
-    def _say(self, words: list[tuple[Place, bool]]) -> None:
-        with self._changed:
-            self._words += words
-            self._changed.notify()
+        self._say(sorted(places), _RELEASED)
 
     # --- in the thread
-
-    def _run(self) -> None:
-        while not self._stopping:
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted > 0 or self._stopping)
-            if self._stopping:
-                return
-            try:
-                self._be_member()
-            except ck.KafkaException as error:
-                log.warning("group %s: %s; joining again", self._group, error.args[0])
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, RETRY_S)
-            except RuntimeError as error:  # the loop was closed under us
-                log.debug("group %s: %s", self._group, error)
-                return
 
     def _be_member(self) -> None:
         consumer, ledger = ck.Consumer(self._settings), Ledger()
@@ -199,8 +142,6 @@ class ClassicGroupSource:
                 consumer.store_offsets(offsets=[ck.TopicPartition(self._topic, *each) for each in store.items()])
 
     def _deliver(self, messages: list[ck.Message], ledger: Ledger) -> None:
-        assert self._loop is not None
-        assert self._sink is not None
         delivered = []
         for message in messages:
             error = message.error()
@@ -213,7 +154,7 @@ class ClassicGroupSource:
             delivered.append(Delivered(place, message.value() or b"", last=False))
         if delivered:
             self._wanted -= len(delivered)  # until the worker says it anew, having seen these
-            self._loop.call_soon_threadsafe(self._sink, delivered)
+            self._hand_over(delivered)
 
 
 def _settings(connection: KafkaConnection, group: str) -> ConfluentSettings:

@@ -13,10 +13,8 @@ What the client (a preview) and the broker do, as measured, and what is made of 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -24,14 +22,11 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
-from noontide.ports.run_source import Delivered, DeliverySink, Place
+from noontide.adapters.kafka.group_thread import ASIDE_AFTER_S, POLL_S, GroupThread
+from noontide.ports.run_source import Delivered, Place
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 0.1
-ASIDE_AFTER_S: Final = 1.0
-RETRY_S: Final = 1.0
-CLOSE_TIMEOUT_S: Final = 5.0
 ADMIN_TIMEOUT_S: Final = 10.0
 DELIVERIES_MAX: Final = 10
 
@@ -78,35 +73,12 @@ def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> N
         answer.result(ADMIN_TIMEOUT_S)
 
 
-class ShareGroupSource:
+class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
     """`RunSource` on one `ShareConsumer` in a thread. records_max: wished size of a delivery."""
 
     def __init__(self, connection: KafkaConnection, *, topic: str, group: str, records_max: int = 500) -> None:
         self._settings = _settings(connection, group, records_max)
-        self._topic = topic
-        self._group = group
-        self._changed = threading.Condition()
-        self._wanted = 0
-        self._words: list[tuple[Place, ck.AcknowledgeType]] = []
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sink: DeliverySink | None = None
-
-    def start(self, sink: DeliverySink) -> None:
-        """See `RunSource.start`."""
-        self._loop = asyncio.get_running_loop()
-        self._sink = sink
-        self._thread = threading.Thread(target=self._run, name=f"share-{self._topic}", daemon=True)
-        self._thread.start()
-
-    def want(self, count: int) -> None:
-        """See `RunSource.want`."""
-        if (count > 0) != (self._wanted > 0):
-            with self._changed:
-                self._wanted = count
-                self._changed.notify()
-        self._wanted = count
+        super().__init__(kind="share", topic=topic, group=group)
 
     def accept(self, places: Sequence[Place]) -> None:
         """See `RunSource.accept`."""
@@ -116,39 +88,7 @@ class ShareGroupSource:
         """See `RunSource.release`."""
         self._say(places, ck.AcknowledgeType.RELEASE)
 
-    async def close(self) -> None:
-        """See `RunSource.close`."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, CLOSE_TIMEOUT_S)
-
-    def _say(self, places: Sequence[Place], word: ck.AcknowledgeType) -> None:
-        with self._changed:
-            self._words += [(place, word) for place in places]
-            self._changed.notify()
-
     # --- in the thread
-
-    def _run(self) -> None:
-        while not self._stopping:
-            with self._changed:
-                self._changed.wait_for(lambda: self._wanted > 0 or self._stopping)
-            if self._stopping:
-                return
-            try:
-                self._be_member()
-            except ck.KafkaException as error:
-                log.warning("group %s: %s; joining again", self._group, error.args[0])
-                self._pause(RETRY_S)
-            except RuntimeError as error:  # the loop was closed under us
-                log.debug("group %s: %s", self._group, error)
-                return
-
-    def _pause(self, seconds: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping, seconds)
 
     def _be_member(self) -> None:
         """Join, take records, and leave when nothing is wanted for a while, or at the end."""
@@ -186,8 +126,6 @@ class ShareGroupSource:
                 consumer.commit_async()  # else the next poll carries them
 
     def _deliver(self, consumer: ck.ShareConsumer, messages: list[ck.Message], open_places: set[Place]) -> None:
-        assert self._loop is not None
-        assert self._sink is not None
         delivered = []
         for message in messages:
             error = message.error()
@@ -199,7 +137,7 @@ class ShareGroupSource:
             last = (message.delivery_count() or 1) >= DELIVERIES_MAX
             delivered.append(Delivered(place, message.value() or b"", last))
         if delivered:
-            self._loop.call_soon_threadsafe(self._sink, delivered)
+            self._hand_over(delivered)
 
     def _acknowledge(self, consumer: ck.ShareConsumer, place: Place, word: ck.AcknowledgeType) -> None:
         try:
