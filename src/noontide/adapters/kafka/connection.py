@@ -87,6 +87,20 @@ class KafkaConnection:
             **self.security,
         }
 
+    def for_reader(self, purpose: str) -> ConfluentSettings:
+        """Configuration of a consumer without a group: it is told its partitions and offsets, and commits nothing."""
+        return {
+            **self.for_confluent(purpose),
+            "group.id": f"{self.client_id}-{purpose}",  # required by the client
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+            # The default of 1 s is how long a full prefetch queue would stop the reading.
+            "fetch.queue.backoff.ms": 5,
+        }
+
     @property
     def _protocol(self) -> str:
         return self.security.get("security.protocol", "PLAINTEXT")

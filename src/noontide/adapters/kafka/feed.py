@@ -267,17 +267,9 @@ class _Reader:
 
 def _settings(connection: KafkaConnection) -> ConfluentSettings:
     return {
-        **connection.for_confluent("feed"),
-        "group.id": f"{connection.client_id}-feed",  # required by the client; positions live in `state`
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        "allow.auto.create.topics": False,
+        **connection.for_reader("feed"),
         # An attached partition joins with the next fetch, so this bounds how long it waits.
         "fetch.wait.max.ms": 100,
-        # The default of 1 s is how long a full prefetch queue would stop the reading.
-        "fetch.queue.backoff.ms": 5,
         "queued.min.messages": 2_000,
         "queued.max.messages.kbytes": 16_384,
     }

@@ -224,16 +224,9 @@ class _Reading:
 
 def _settings(connection: KafkaConnection) -> ConfluentSettings:
     return {
-        **connection.for_confluent("replay"),
-        "group.id": f"{connection.client_id}-replay",  # required by the client; nothing is committed
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
+        **connection.for_reader("replay"),
         "enable.partition.eof": True,
-        "allow.auto.create.topics": False,
         # The end of a partition is only reported by the fetch after the last records, which waits so long.
         "fetch.wait.max.ms": 10,
-        "fetch.queue.backoff.ms": 5,
         "queued.max.messages.kbytes": 32_768,
     }

@@ -88,14 +88,7 @@ def _is_record(message: ck.Message) -> bool:
 
 def _settings(connection: KafkaConnection) -> ConfluentSettings:
     return {
-        **connection.for_confluent("tail"),
-        "group.id": f"{connection.client_id}-tail",  # required by the client; nothing is committed
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-        "allow.auto.create.topics": False,
+        **connection.for_reader("tail"),
         "fetch.wait.max.ms": 100,
-        "fetch.queue.backoff.ms": 5,
         "queued.max.messages.kbytes": 32_768,
     }

@@ -182,13 +182,8 @@ class _Inbox:
 
 def _settings(connection: KafkaConnection) -> ConfluentSettings:
     return {
-        **connection.for_confluent("worker-inbox"),
-        "group.id": f"{connection.client_id}-worker-inbox",  # required by the client; nothing is committed
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
+        **connection.for_reader("worker-inbox"),
         "auto.offset.reset": "latest",  # answers that were missed are asked for again
         "isolation.level": "read_uncommitted",  # plain records: there is nothing to wait for
-        "allow.auto.create.topics": False,
         "fetch.wait.max.ms": 100,
-        "fetch.queue.backoff.ms": 5,
     }
