@@ -1,28 +1,40 @@
-"""Settings of the scheduler from the command line and the environment, and the page that describes them."""
+"""Settings of scheduler and API from the command line and the environment, and the page that describes them."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from noontide.actors.settings import SchedulerSettings
+from noontide.apps.api.settings import ApiSettings
 from noontide.core.errors import InvalidDefinition
 from noontide.core.limits import Limits
 
-SCHEDULER_VARIABLE = "NOONTIDE_SCHEDULER_"
-LIMIT_VARIABLE = "NOONTIDE_LIMIT_"
+T = TypeVar("T", SchedulerSettings, ApiSettings)
 
 
 class Setting(NamedTuple):
-    """One number somebody may change. The unit is the end of its name."""
+    """One number somebody may change. The unit is the end of its name. group: whose it is."""
 
+    group: str
     name: str
     variable: str
     default: int
     meaning: str
+
+
+class _Group(NamedTuple):
+    kind: type
+    variable: str
+    title: str
+
+
+SCHEDULER = _Group(SchedulerSettings, "NOONTIDE_SCHEDULER_", "Scheduler")
+API = _Group(ApiSettings, "NOONTIDE_API_", "API")
+DEFINITIONS = _Group(Limits, "NOONTIDE_LIMIT_", "Definitions")
 
 
 def scheduler_settings(environment: Mapping[str, str], assignments: Sequence[str] = ()) -> SchedulerSettings:
@@ -30,27 +42,37 @@ def scheduler_settings(environment: Mapping[str, str], assignments: Sequence[str
 
     Raises InvalidDefinition for an unknown name or a value that is not a whole number above 0.
     """
-    chosen = {setting.name: environment[setting.variable] for setting in settings() if setting.variable in environment}
+    return _chosen(SchedulerSettings(), SCHEDULER, environment, assignments)
+
+
+def api_settings(environment: Mapping[str, str], assignments: Sequence[str] = ()) -> ApiSettings:
+    """As `scheduler_settings`, for `noontide api`."""
+    return _chosen(ApiSettings(), API, environment, assignments)
+
+
+def _chosen(defaults: T, group: _Group, environment: Mapping[str, str], assignments: Sequence[str]) -> T:
+    known = {setting.name: setting for setting in settings(group, DEFINITIONS)}
+    given = {name: environment[each.variable] for name, each in known.items() if each.variable in environment}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise InvalidDefinition.of("", f"{assignment!r} is not NAME=VALUE")
-        chosen[name.strip()] = value.strip()
-    numbers = {name: _number(name, value) for name, value in chosen.items()}
-    limits = {field.name for field in fields(Limits)}
+        given[name.strip()] = value.strip()
+    numbers = {name: _number(name, value, known) for name, value in given.items()}
+    limits = {name for name, each in known.items() if each.group == DEFINITIONS.title}
     definition = replace(Limits(), **{name: number for name, number in numbers.items() if name in limits})
-    chosen_here = {name: number for name, number in numbers.items() if name not in limits}
-    return replace(SchedulerSettings(definition=definition), **chosen_here)  # type: ignore[arg-type] # by name
+    own: dict[str, Any] = {name: number for name, number in numbers.items() if name not in limits}
+    return replace(defaults, definition=definition, **own)
 
 
-def settings() -> Iterator[Setting]:
-    """All of them: how a slot works, then what a definition may be."""
-    for kind, variable in ((SchedulerSettings, SCHEDULER_VARIABLE), (Limits, LIMIT_VARIABLE)):
+def settings(*groups: _Group) -> Iterator[Setting]:
+    """All of these groups; without any: how a slot works, how an API node works, then what a definition may be."""
+    for kind, variable, title in groups or (SCHEDULER, API, DEFINITIONS):
         meanings = dict(_meanings(kind))
         for field in fields(kind):
             if isinstance(field.default, int):
                 name = field.name
-                yield Setting(name, variable + name.upper(), field.default, meanings.get(name, ""))
+                yield Setting(title, name, variable + name.upper(), field.default, meanings.get(name, ""))
 
 
 def settings_page() -> str:
@@ -60,19 +82,24 @@ def settings_page() -> str:
         "",
         "Written from the code by `python -m noontide.apps.settings`; change that, not this page.",
         "",
-        "Each can be given to `noontide scheduler` and `noontide dev` as `--setting NAME=VALUE`, or as a variable of",
-        "the environment. The unit is the end of the name: `_ms` milliseconds, `_bytes` bytes, `_chars` characters,",
-        "else a count.",
-        "",
-        "| name | default | meaning | variable |",
-        "| --- | ---: | --- | --- |",
-        *(f"| `{each.name}` | {each.default:,} | {each.meaning} | `{each.variable}` |" for each in settings()),
+        "Each can be given as `--setting NAME=VALUE`, or as a variable of the environment: those of the scheduler to",
+        "`noontide scheduler` and `noontide dev`, those of the API to `noontide api`, those of definitions to all of",
+        "them (the scheduler decides; the API refuses earlier). The unit is the end of the name: `_ms` milliseconds,",
+        "`_sec` seconds, `_bytes` bytes, `_chars` characters, else a count.",
     ]
+    for group in (SCHEDULER, API, DEFINITIONS):
+        lines += [
+            "",
+            f"## {group.title}",
+            "",
+            "| name | default | meaning | variable |",
+            "| --- | ---: | --- | --- |",
+            *(f"| `{each.name}` | {each.default:,} | {each.meaning} | `{each.variable}` |" for each in settings(group)),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _number(name: str, text: str) -> int:
-    known = {setting.name for setting in settings()}
+def _number(name: str, text: str, known: Collection[str]) -> int:
     if name not in known:
         raise InvalidDefinition.of(f"/{name}", f"is not a setting; known are {', '.join(sorted(known))}")
     if not text.isascii() or not text.replace("_", "").isdigit() or int(text) == 0:

@@ -25,6 +25,10 @@ class TooLarge(InvalidDefinition):
     """A definition or its payload is over a size limit (HTTP 413)."""
 
 
+class NotJson(InvalidDefinition):
+    """What was sent is not strict JSON at all (HTTP 400)."""
+
+
 class Members(NamedTuple):
     """The members of a JSON object: decoded, and the JSON text of each, byte for byte."""
 
@@ -47,13 +51,13 @@ def decode_members(raw: bytes, *, limits: Limits) -> Members:
 def decode_json(raw: bytes) -> object:
     """Any JSON value, strictly; InvalidDefinition with the reason in words for the mistakes that are common."""
     if not raw:
-        raise InvalidDefinition.of("", f"is empty; must be {_FORM}")
+        raise NotJson.of("", f"is empty; must be {_FORM}")
     if raw[0] == 0:
-        raise InvalidDefinition.of("", f"begins with a zero byte, as schema registry encodings do; must be {_FORM}")
+        raise NotJson.of("", f"begins with a zero byte, as schema registry encodings do; must be {_FORM}")
     try:
         value: object = orjson.loads(raw)
     except orjson.JSONDecodeError as refused:
-        raise InvalidDefinition.of("", f"is not strict JSON ({refused}); must be {_FORM}") from None
+        raise NotJson.of("", f"is not strict JSON ({refused}); must be {_FORM}") from None
     return value
 
 
@@ -62,7 +66,7 @@ def member_texts(raw: bytes) -> Texts:
     try:
         return _decode_texts(raw)
     except (msgspec.DecodeError, RecursionError) as refused:
-        raise InvalidDefinition.of("", f"is not strict JSON ({refused}); must be {_FORM}") from None
+        raise NotJson.of("", f"is not strict JSON ({refused}); must be {_FORM}") from None
 
 
 def payload_text(text: msgspec.Raw | None, *, limits: Limits) -> bytes:

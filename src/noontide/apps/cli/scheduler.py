@@ -16,6 +16,13 @@ from noontide.apps.cli.common import Cluster, broker_options
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
 
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is logged to standard error.",
+)
 setting_option = click.option(
     "--setting", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/reference/settings.md."
 )
@@ -32,13 +39,7 @@ setting_option = click.option(
     show_envvar=True,
     help="Folder of the local indexes: a cache, rebuilt from the log when it is missing.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged to standard error.",
-)
+@log_level_option
 @setting_option
 def scheduler(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> None:
     """Run a scheduler process: it takes its share of the slots, and all of them when it is alone.

@@ -1,0 +1,53 @@
+"""The application: one factory, which `noontide api`, `noontide dev`, the dashboard and the tests call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import APIRouter, FastAPI
+
+from noontide.apps.api import health, preview
+from noontide.apps.api.gate import Gate
+from noontide.apps.api.principal import Authenticate, everybody
+from noontide.apps.api.problems import answer_with_problems
+from noontide.apps.api.services import Services
+from noontide.apps.api.settings import ApiSettings
+
+ROUTERS: Sequence[APIRouter] = (preview.router, health.router)
+DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def create_app(
+    services: Services,
+    *,
+    settings: ApiSettings | None = None,
+    authenticate: Authenticate = everybody,
+    routers: Sequence[APIRouter] = (),
+    lifespan: Lifespan | None = None,
+) -> FastAPI:
+    """The API over some services.
+
+    authenticate: finds out who asks; everybody is an operator when it is left out. routers: more routes, such as the
+    dashboard's. lifespan: what lives as long as the application.
+    """
+    app = FastAPI(
+        title="Noontide",
+        version="v1",
+        description=DESCRIPTION,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.settings = settings or ApiSettings()
+    app.state.authenticate = authenticate
+    answer_with_problems(app)
+    for router in (*ROUTERS, *routers):
+        app.include_router(router)
+    app.add_middleware(Gate, settings=app.state.settings, larger={"/v1/jobs:batch": app.state.settings.batch_max_bytes})
+    return app

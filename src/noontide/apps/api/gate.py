@@ -1,0 +1,80 @@
+"""The gate in front of the application: how many requests at once, how large a body, how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noontide.apps.api.problems import ApiProblem
+from noontide.apps.api.settings import ApiSettings
+
+
+class Gate:
+    """ASGI middleware. larger: endpoints (paths) whose bodies have a bound of their own, in bytes."""
+
+    def __init__(self, app: ASGIApp, *, settings: ApiSettings, larger: Mapping[str, int]) -> None:
+        self._app = app
+        self._settings = settings
+        self._larger = larger
+        self.under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer 503 or 413 at once."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        most = self._larger.get(scope["path"], self._settings.body_max_bytes)
+        problem = self._problem(scope, most)
+        if problem is not None:
+            await problem.response()(scope, receive, send)
+            return
+        self.under_way += 1
+        try:
+            await self._app(scope, _Body(receive, most, self._settings.body_wait_ms / 1000), send)
+        finally:
+            self.under_way -= 1
+
+    def _problem(self, scope: Scope, most: int) -> ApiProblem | None:
+        if self.under_way >= self._settings.concurrency_max:
+            retry_after = {"retry-after": str(self._settings.retry_after_sec)}
+            return ApiProblem(503, "busy", "too many requests are under way", headers=retry_after)
+        for name, value in scope["headers"]:
+            if name == b"content-length" and (not value.isdigit() or len(value) > 18 or int(value) > most):
+                return _too_large(most)
+        return None
+
+
+class _Body:
+    """The body as it comes in, counted and timed."""
+
+    __slots__ = ("_complete", "_left", "_most", "_receive", "_wait_s")
+
+    def __init__(self, receive: Receive, most: int, wait_s: float) -> None:
+        self._receive = receive
+        self._most = self._left = most
+        self._wait_s = wait_s
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:  # what comes now is the end of the connection, which may be waited for
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                message = await self._receive()
+        except TimeoutError:
+            raise ApiProblem(
+                408, "too-slow", "the body did not arrive in time", headers={"connection": "close"}
+            ) from None
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise _too_large(self._most)
+            self._complete = not message.get("more_body", False)
+        return message
+
+
+def _too_large(most: int) -> ApiProblem:
+    close = {"connection": "close"}
+    return ApiProblem(413, "too-large", f"the body is larger than {most} bytes", headers=close)

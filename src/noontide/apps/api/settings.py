@@ -1,0 +1,37 @@
+"""Limits of an API node, each with a name and a unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noontide.core.limits import KIB, Limits
+
+SECOND_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    """What one API node takes, and how long it waits."""
+
+    definition: Limits = field(default_factory=Limits)
+    """What a definition may be."""
+    body_max_bytes: int = 384 * KIB
+    """Bytes of a request's body, unless the endpoint says otherwise."""
+    batch_max_bytes: int = 64 * 1024 * KIB
+    """Bytes of one `jobs:batch`."""
+    body_wait_ms: int = 20 * SECOND_MS
+    """How long a client may take to send a body (a batch: this long without sending anything)."""
+    concurrency_max: int = 12_000
+    """Requests under way at once; more are answered 503."""
+    verdict_wait_ms: int = 10 * SECOND_MS
+    """How long a write waits for the owner's verdict before it is answered 202 with a URL to ask again."""
+    send_wait_ms: int = 10 * SECOND_MS
+    """How long a write may wait for the brokers to take it; then 503."""
+    owner_wait_ms: int = 5 * SECOND_MS
+    """How long a read waits for an owner while a partition moves; then 503."""
+    retry_after_sec: int = 2
+    """What `Retry-After` says while a partition moves."""
+    page_max: int = 1_000
+    """Items on one page."""
+    preview_max: int = 1_000
+    """Occurrences in one preview."""
