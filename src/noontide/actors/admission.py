@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from noontide.actors.changes import note_change
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
@@ -20,6 +21,7 @@ from noontide.actors.live_runs import LiveRuns
 from noontide.actors.next_cursor import Terms, cursor_after
 from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.tenancy import check_etag, no_job, not_dead, not_live, refuse_as_unknown, speaks_for
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
 from noontide.core.errors import InvalidDefinition, Problem
@@ -66,11 +68,13 @@ class Admission:
             request = decode_request(key=item.key, value=item.value, headers=item.headers)
             if self._forward(item, scene):
                 return
-            etag = self._apply(request, item, scene)
+            known = self._known(request.job_id, scene.effects)
+            etag = self._apply(request, known, item, scene)
         except InvalidDefinition as refused:
             self.refuse(item, refused.problems, scene)
             return
         scene.effects.counts["accepted"] += 1
+        note_change(request, known.row, item, scene, partition=self._partition)
         if item.wants_verdict:
             self._put_verdict(item, etag, (), scene)
 
@@ -105,15 +109,13 @@ class Admission:
         scene.effects.counts["misrouted"] += 1
         return True
 
-    def _apply(self, request: Request, item: Input, scene: Scene) -> str | None:
-        known = self._known(request.job_id, scene.effects)
+    def _apply(self, request: Request, known: _Known, item: Input, scene: Scene) -> str | None:
         if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= item.appended_ms:
             raise InvalidDefinition.of("", "stale: written to a wrong partition before what is in force now")
-        _check_etag(request.if_match, known.row)
-        domain = item.origin.topic.removeprefix("requests.")
-        if known.row is not None and not _may_touch(known.row, request, domain, scene):
+        if known.row is not None and not speaks_for(known.row.tenant, request, item, scene):
             _ask_for_fresh_config(scene)
-            raise InvalidDefinition.of("", f"there is no job {request.job_id!r} that {domain!r} may speak for")
+            refuse_as_unknown(request)
+        check_etag(request.if_match, known.row)
         match request:
             case Define():
                 return self._define(request, known, item, scene)
@@ -122,9 +124,9 @@ class Admission:
             case Trigger():
                 return self._trigger(request, known, item, scene)
             case Cancel():
-                self._cancel(request, known.row, scene)
+                self._cancel(request, known.row, item, scene)
             case Redrive():
-                self._redrive(request, scene)
+                self._redrive(request, item, scene)
             case _:
                 raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
         return None
@@ -169,7 +171,7 @@ class Admission:
     def _parsed(self, request: Define, previous: Job | None, item: Input, scene: Scene) -> Definition:
         context = DefinitionContext(
             key=request.job_id,
-            tenant=None,
+            tenant=request.terms.tenant,
             created_ms=item.appended_ms,
             limits=self._settings.definition,
             previous=previous,
@@ -249,7 +251,7 @@ class Admission:
 
     def _delete(self, job_id: str, known: _Known, item: Input, scene: Scene) -> None:
         if known.row is None or known.cursor is None:
-            raise InvalidDefinition.of("", f"there is no job {job_id!r}")
+            raise no_job(job_id)
         cursor = self._settled(known, job_id, item, scene)
         assert cursor is not None
         self._leave(known, cursor, item, scene, reason="the job was deleted before it could run")
@@ -265,7 +267,7 @@ class Admission:
 
     def _trigger(self, request: Trigger, known: _Known, item: Input, scene: Scene) -> str:
         if known.row is None or known.row_bytes is None or known.cursor is None:
-            raise InvalidDefinition.of("", f"there is no job {request.job_id!r}")
+            raise no_job(request.job_id)
         row_bytes = known.row_bytes
         if request.payload is not None:
             row_bytes = with_payload(row_bytes, request.job_id, request.payload)
@@ -287,32 +289,35 @@ class Admission:
                     scene.effects.keep_definition(self._partition, run, row, row_bytes)
         return known.row.etag
 
-    def _cancel(self, request: Cancel, row: JobRow | None, scene: Scene) -> None:
+    def _cancel(self, request: Cancel, row: JobRow | None, item: Input, scene: Scene) -> None:
         named = request.run_id
-        found = [run for run in self._live.of_job(request.job_id, scene.effects) if named in (None, run.run_id)]
+        found = [
+            run
+            for run in self._live.of_job(request.job_id, scene.effects)
+            if named in (None, run.run_id) and speaks_for(run.tenant, request, item, scene)
+        ]
         for run in found:
             self._closing.cancel(run, scene, reason=request.reason or "cancelled by request")
         if found and row is not None:
             self._closing.schedule_after_completion(found[-1], scene, row)
         if not found:
-            raise InvalidDefinition.of(
-                "/run_id", f"{named or request.job_id!r} is not live: finished, or never claimed"
-            )
+            raise not_live(request)
 
-    def _redrive(self, request: Redrive, scene: Scene) -> None:
+    def _redrive(self, request: Redrive, item: Input, scene: Scene) -> None:
         """A dead run starts anew, with its id and a greater token; one that waits for a retry does not wait longer."""
         if request.run_id is None:
             raise InvalidDefinition.of("/run_id", "name the run; `noontide runs redrive` finds them by job or time")
         for run in self._live.of_job(request.job_id, scene.effects):
-            if run.run_id == request.run_id and run.state is RunState.RETRY_WAIT:
+            speaks = speaks_for(run.tenant, request, item, scene)
+            if speaks and run.run_id == request.run_id and run.state is RunState.RETRY_WAIT:
                 scene.effects.open_run(self._partition, run._replace(not_before_ms=0, reason="retried by request"))
                 return
         run_id = request.run_id.encode()
         dead = scene.effects.find(rows.dead_key(self._partition, run_id))
-        if dead is None:
-            raise InvalidDefinition.of("/run_id", f"{request.run_id!r} is neither dead nor waiting for a retry")
-        run = decode_lease(run_id, dead)
-        again = run._replace(
+        died = None if dead is None else decode_lease(run_id, dead)
+        if died is None or not speaks_for(died.tenant, request, item, scene):
+            raise not_dead(request)
+        again = died._replace(
             state=RunState.PENDING,
             attempt=0,
             not_before_ms=0,
@@ -327,16 +332,3 @@ class Admission:
 def _ask_for_fresh_config(scene: Scene) -> None:
     """A refusal by the configuration counts only once it has been read to its end; until then decide again."""
     scene.effects.wants_fresh_config |= not scene.world.config_is_fresh
-
-
-def _may_touch(row: JobRow, request: Request, domain: str, scene: Scene) -> bool:
-    named = request.terms.tenant
-    return scene.world.config.may_speak_for(domain, row.tenant) and named in (None, row.tenant)
-
-
-def _check_etag(if_match: str | None, row: JobRow | None) -> None:
-    if if_match is None or (if_match == "*" and row is not None):
-        return
-    current = None if row is None else row.etag
-    if if_match.strip('"') != current:
-        raise InvalidDefinition.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")

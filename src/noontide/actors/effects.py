@@ -57,6 +57,7 @@ class Names:
     executions: TopicPartition
     dead_letters: TopicPartition
     results: TopicPartition
+    audit: TopicPartition
     jobs: str
     signals: str
     rejected: str
@@ -72,6 +73,7 @@ class Names:
             executions=TopicPartition(layout.name("executions"), slot),
             dead_letters=TopicPartition(layout.name("dead-letters"), slot),
             results=TopicPartition(layout.name("results"), slot),
+            audit=TopicPartition(layout.name("audit"), slot),
             jobs=layout.name("jobs"),
             signals=layout.name("signals"),
             rejected=layout.name("rejected"),

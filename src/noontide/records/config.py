@@ -1,6 +1,7 @@
 """Records of the `config` topic, and the view of them that every process keeps.
 
-Keys: `tenant/<id>`, `domain/<name>`, `calendar/<name>`, `target/<name>`, `lane/<name>`, `channel/<name>`, `meta`.
+Keys: `tenant/<id>`, `domain/<name>`, `calendar/<name>`, `target/<name>`, `lane/<name>`, `channel/<name>`,
+`secret/<name>`, `token/<id>`, `meta`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import orjson
 
 from noontide.core.calendar import Calendar, parse_calendar
 from noontide.core.errors import InvalidDefinition
+from noontide.records.tokens import decode_token
 from noontide.records.topics import is_parameter
 
-KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel", "secret")
+KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel", "secret", "token")
 EVERYBODY = "*"
 
 
@@ -84,6 +86,8 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
                 named = document.get(member)
                 if named != EVERYBODY and not (_is_names(named) and named):
                     raise InvalidDefinition.of(f"/{member}", 'expected "*" or a list of names, not empty')
+        case "token":
+            decode_token(name, document)
         case "calendar":
             parse_calendar(name, document, pointer="")
         case "domain" | "lane" if not is_parameter(name):

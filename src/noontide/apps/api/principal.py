@@ -1,48 +1,22 @@
 """Who asks. The application is made with a way to find out; routes say which role they need.
 
-Without access control (`noontide dev`) everybody is an operator of all tenants.
+Without access control (`noontide dev`) everybody is an admin of all tenants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from noontide.apps.api.problems import ApiProblem
-
-
-class Role(IntEnum):
-    """What somebody may do; each may do what the ones before may."""
-
-    VIEWER = 1
-    """Look."""
-    OPERATOR = 2
-    """Create, change and delete jobs; start, cancel and redrive runs."""
-    ADMIN = 3
-    """Configure tenants, targets, calendars, lanes and channels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Who asks. name: for the audit; tenant: the only one they see and speak for, None = all."""
-
-    name: str
-    role: Role
-    tenant: str | None = None
-
-    def sees(self, tenant: str) -> bool:
-        """Whether what belongs to the tenant exists for them."""
-        return self.tenant is None or self.tenant == tenant
-
+from noontide.core.access import ALL_TENANTS, Need, Principal, Role
 
 Authenticate = Callable[[Request], Awaitable[Principal]]
 """Finds out who asks. Raises ApiProblem (401) when that is nobody we know."""
 
-EVERYBODY = Principal(name="anonymous", role=Role.ADMIN)
+EVERYBODY = Principal(name="anonymous", role=Role.ADMIN, tenants=frozenset({ALL_TENANTS}))
 
 
 async def everybody(_request: Request) -> Principal:
@@ -60,18 +34,27 @@ async def principal(request: Request) -> Principal:
     return known
 
 
-def needs(role: Role) -> Callable[[Request], Awaitable[Principal]]:
-    """A dependency that gives who asks, and refuses (403) who may not do this."""
+class Needs:
+    """A dependency that gives who asks, and refuses (403) who may not do this. need: what the table of access says."""
 
-    async def who(request: Request) -> Principal:
+    def __init__(self, role: Role, *, everywhere: bool = False) -> None:
+        self.need = Need(role, everywhere)
+
+    async def __call__(self, request: Request) -> Principal:
+        """Who asks. Raises ApiProblem: 401 when that is nobody we know, 403 when they may not."""
         found = await principal(request)
-        if found.role < role:
-            raise ApiProblem(403, "forbidden", f"{found.name} is no {role.name.lower()}")
+        if not found.role.covers(self.need.role):
+            raise ApiProblem(403, "forbidden", f"this needs the role {self.need.role}; {found.name} is {found.role}")
+        if not found.may(self.need):
+            raise ApiProblem(403, "forbidden", f"this is for all tenants; {found.name} speaks for some of them only")
         return found
 
-    return who
 
-
-Viewer = Annotated[Principal, Depends(needs(Role.VIEWER))]
-Operator = Annotated[Principal, Depends(needs(Role.OPERATOR))]
-Admin = Annotated[Principal, Depends(needs(Role.ADMIN))]
+Viewer = Annotated[Principal, Depends(Needs(Role.VIEWER))]
+"""Look."""
+Operator = Annotated[Principal, Depends(Needs(Role.OPERATOR))]
+"""Create, change and delete jobs; start, cancel and redrive runs; work on them."""
+Admin = Annotated[Principal, Depends(Needs(Role.ADMIN, everywhere=True))]
+"""Configure tenants, targets, calendars, lanes and channels: what belongs to no single tenant."""
+Supervisor = Annotated[Principal, Depends(Needs(Role.VIEWER, everywhere=True))]
+"""Look at what all tenants share: processes, and who runs what."""
