@@ -82,7 +82,7 @@ async def test_more_at_once_than_allowed_is_503() -> None:
     async def waits(_request: object) -> Principal:
         arrived.set()
         await may_go.wait()
-        return Principal(name="one", role=Role.VIEWER)
+        return Principal(name="one", role=Role.VIEWER, tenants=frozenset({"*"}))
 
     async with application(ApiSettings(concurrency_max=1), authenticate=waits) as client:
         first = asyncio.create_task(client.post("/v1/preview", json={"schedule": "* * * * *"}))

@@ -13,6 +13,11 @@ from fastapi import Depends, Request
 from noontide.apps.api.problems import ApiProblem
 from noontide.core.access import ALL_TENANTS, Need, Principal, Role
 
+__all__ = (
+    "EVERYBODY", "Admin", "Authenticate", "Needs", "Operator", "Principal", "Role", "Supervisor", "Viewer",
+    "everybody", "principal",
+)  # fmt: skip
+
 Authenticate = Callable[[Request], Awaitable[Principal]]
 """Finds out who asks. Raises ApiProblem (401) when that is nobody we know."""
 
