@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from noontide.actors.changes import note_change
 from noontide.actors.closing import Closing
-from noontide.actors.effects import Effects, Scene
+from noontide.actors.effects import Decided, Effects, Scene
 from noontide.actors.firing import Due, Firing
+from noontide.actors.guards import Accepted, made_before, remember
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.next_cursor import Terms, cursor_after
 from noontide.actors.request_input import Input
@@ -24,7 +25,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.tenancy import check_etag, no_job, not_dead, not_live, refuse_as_unknown, speaks_for
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
-from noontide.core.errors import InvalidDefinition, Problem
+from noontide.core.errors import Conflict, InvalidDefinition, Refusal
 from noontide.core.ids import manual_run_id
 from noontide.core.job import Job
 from noontide.core.run import RunState
@@ -35,7 +36,7 @@ from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, wit
 from noontide.records.jobs import job_headers
 from noontide.records.leases import decode_lease
 from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
-from noontide.records.state import decode_cursor
+from noontide.records.state import decode_cursor, encode_verdict
 from noontide.records.topics import DEFAULT_LANES
 
 SETTLED_MAX = 100
@@ -69,26 +70,61 @@ class Admission:
             if self._forward(item, scene):
                 return
             known = self._known(request.job_id, scene.effects)
-            etag = self._apply(request, known, item, scene)
+            accepted = self._judge(request, known, item, scene)
         except InvalidDefinition as refused:
-            self.refuse(item, refused.problems, scene)
+            self.refuse(item, refused, scene)
             return
         scene.effects.counts["accepted"] += 1
-        note_change(request, known.row, item, scene, partition=self._partition)
+        if not accepted.repeated:
+            note_change(request, known.row, item, scene, partition=self._partition)
         if item.wants_verdict:
-            self._put_verdict(item, etag, (), scene)
+            self._put_verdict(item, accepted, None, scene)
 
-    def refuse(self, item: Input, problems: tuple[Problem, ...], scene: Scene) -> None:
+    def refuse(self, item: Input, refused: InvalidDefinition, scene: Scene) -> None:
         """Write down why a request is not accepted; the last accepted definition stays in force."""
-        at_ms = item.appended_ms
-        scene.effects.reject(item.origin, key=item.key, value=item.value, problems=problems, at_ms=at_ms)
+        problems = refused.problems
+        scene.effects.reject(item.origin, key=item.key, value=item.value, problems=problems, at_ms=item.appended_ms)
         if item.wants_verdict:
-            self._put_verdict(item, None, problems, scene)
+            self._put_verdict(item, Accepted(), refused, scene)
 
-    def _put_verdict(self, item: Input, etag: str | None, problems: tuple[Problem, ...], scene: Scene) -> None:
-        at_ms = item.appended_ms
-        forget_ms = at_ms + self._settings.verdict_retention_ms
-        scene.effects.put_verdict(item.origin, etag=etag, problems=problems, at_ms=at_ms, forget_ms=forget_ms)
+    def _put_verdict(self, item: Input, accepted: Accepted, refused: InvalidDefinition | None, scene: Scene) -> None:
+        problems = () if refused is None else refused.problems
+        verdict = encode_verdict(
+            etag=accepted.etag,
+            problems=[{"pointer": problem.pointer, "message": problem.message} for problem in problems],
+            at_ms=item.appended_ms,
+            run_id=accepted.run_id,
+            repeated=accepted.repeated or None,
+            refusal=None if refused is None or refused.refusal is Refusal.INVALID else refused.refusal,
+        )
+        cursor = None if item.key is None else scene.effects.find(rows.cursor_key(self._partition, item.key))
+        forget_ms = item.appended_ms + self._settings.verdict_retention_ms
+        scene.effects.put_verdict(Decided(item.origin, verdict, cursor), forget_ms=forget_ms)
+
+    def _judge(self, request: Request, known: _Known, item: Input, scene: Scene) -> Accepted:
+        """What the request does; nothing when it was made before."""
+        self._check_sender(request, known, item, scene)
+        before = made_before(request, item, scene.effects, partition=self._partition)
+        if before is not None:
+            return before
+        accepted = self._apply(request, known, item, scene)
+        remember(
+            request,
+            accepted,
+            item,
+            scene.effects,
+            partition=self._partition,
+            retention_ms=self._settings.marker_retention_ms,
+        )
+        return accepted
+
+    @staticmethod
+    def _check_sender(request: Request, known: _Known, item: Input, scene: Scene) -> None:
+        if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= item.appended_ms:
+            raise InvalidDefinition.of("", "stale: written to a wrong partition before what is in force now")
+        if known.row is not None and not speaks_for(known.row.tenant, request, item, scene):
+            _ask_for_fresh_config(scene)
+            refuse_as_unknown(request)
 
     def _forward(self, item: Input, scene: Scene) -> bool:
         layout, names = scene.world.layout, scene.effects.names
@@ -109,16 +145,13 @@ class Admission:
         scene.effects.counts["misrouted"] += 1
         return True
 
-    def _apply(self, request: Request, known: _Known, item: Input, scene: Scene) -> str | None:
-        if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= item.appended_ms:
-            raise InvalidDefinition.of("", "stale: written to a wrong partition before what is in force now")
-        if known.row is not None and not speaks_for(known.row.tenant, request, item, scene):
-            _ask_for_fresh_config(scene)
-            refuse_as_unknown(request)
+    def _apply(self, request: Request, known: _Known, item: Input, scene: Scene) -> Accepted:
+        if request.terms.must_be_new and known.row is not None:
+            raise Conflict.of("/id", "there is a job of this id already")
         check_etag(request.if_match, known.row)
         match request:
             case Define():
-                return self._define(request, known, item, scene)
+                return Accepted(self._define(request, known, item, scene))
             case Delete():
                 self._delete(request.job_id, known, item, scene)
             case Trigger():
@@ -129,7 +162,7 @@ class Admission:
                 self._redrive(request, item, scene)
             case _:
                 raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
-        return None
+        return Accepted()
 
     def _known(self, job_id: str, effects: Effects) -> _Known:
         key = job_id.encode()
@@ -265,7 +298,7 @@ class Admission:
         marker = Cursor(JobState.DELETED, None, until_ms, generation=cursor.generation, accepted_ms=item.appended_ms)
         scene.effects.put_cursor(self._partition, key, marker)
 
-    def _trigger(self, request: Trigger, known: _Known, item: Input, scene: Scene) -> str:
+    def _trigger(self, request: Trigger, known: _Known, item: Input, scene: Scene) -> Accepted:
         if known.row is None or known.row_bytes is None or known.cursor is None:
             raise no_job(request.job_id)
         row_bytes = known.row_bytes
@@ -287,7 +320,7 @@ class Admission:
             for run in self._live.of_job(request.job_id, scene.effects):
                 if run.run_id == name:
                     scene.effects.keep_definition(self._partition, run, row, row_bytes)
-        return known.row.etag
+        return Accepted(known.row.etag, name)
 
     def _cancel(self, request: Cancel, row: JobRow | None, item: Input, scene: Scene) -> None:
         named = request.run_id

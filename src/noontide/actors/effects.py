@@ -37,6 +37,14 @@ class Hold(NamedTuple):
     once: int
 
 
+class Decided(NamedTuple):
+    """A verdict that somebody asked for. verdict: the record's value; cursor: where the job stands now."""
+
+    origin: Origin
+    verdict: bytes
+    cursor: bytes | None
+
+
 class Send(NamedTuple):
     """A record for a topic that is not registered, to be sent after the commit."""
 
@@ -95,6 +103,7 @@ class Effects:
         self.published: Counter[str] = Counter()
         self.holds: dict[str, Hold] = {}
         self.answers: dict[str, tuple[int, Answer]] = {}
+        self.decided: list[Decided] = []
         self.counts: Counter[str] = Counter()
         self.wants_fresh_config = False
         self._fetched = fetched
@@ -227,29 +236,39 @@ class Effects:
         )
         self.counts["rejected"] += 1
 
-    def put_verdict(
-        self, origin: Origin, *, etag: str | None, problems: Sequence[Problem], at_ms: int, forget_ms: int
-    ) -> None:
+    def put_verdict(self, decided: Decided, *, forget_ms: int) -> None:
         """Keep the answer to a request whose sender asked for one, for a while."""
-        key = state.verdict_record_key(origin.text)
-        listed = [{"pointer": problem.pointer, "message": problem.message} for problem in problems]
-        self.outputs[self.names.state].append(
-            Record(key, state.encode_verdict(etag=etag, problems=listed, at_ms=at_ms))
-        )
-        self._forget_at(forget_ms, key)
+        key = state.verdict_record_key(decided.origin.text)
+        self.outputs[self.names.state].append(Record(key, decided.verdict))
+        self._forget_at(forget_ms, key, decided.verdict)
+        self.decided.append(decided)
 
-    def _forget_at(self, at_ms: int, record_key: Key) -> None:
+    def put_guard(self, partition: int, record_key: Key, value: bytes, *, forget_ms: int) -> None:
+        """Remember what an idempotency key was used for, at least until then and as long as the job lives."""
+        self.outputs[self.names.state].append(Record(record_key, value))
+        self._puts[rows.guard_key(partition, record_key[len(state.GUARD) :])] = value
+        self._forget_at(forget_ms, record_key)
+
+    def _forget_at(self, at_ms: int, record_key: Key, value: bytes = b"") -> None:
         first = self.names.layout.partitions_of(self.names.slot)[0]
-        self._puts[rows.forget_key(first, at_ms, record_key)] = b""
+        self._puts[rows.forget_key(first, at_ms, record_key)] = value
 
-    def forget(self, row_key: Key) -> None:
-        """The time of a verdict or a dead run is over."""
+    def forget(self, row_key: Key, *, again_ms: int) -> None:
+        """The time of a verdict, a guard or a dead run is over. again_ms: when a guard of a living job is looked at."""
         key = rows.forgotten_record_key(row_key)
         self._puts[row_key] = None
         if key.startswith(state.DEAD):
             self._drop_dead(key[len(state.DEAD) :])
+        elif key.startswith(state.GUARD) and self._lives(state.guarded_job_id(key)):
+            self._forget_at(again_ms, key)
         else:
             self.outputs[self.names.state].append(Record(key, None))
+            if key.startswith(state.GUARD):
+                home = self.names.layout.partition_of(state.guarded_job_id(key))
+                self._puts[rows.guard_key(home, key[len(state.GUARD) :])] = None
+
+    def _lives(self, job_id: Key) -> bool:
+        return self._fetched.get(rows.job_key(self.names.layout.partition_of(job_id), job_id)) is not None
 
     def bury(self, partition: int, run: Run, *, forget_ms: int) -> None:
         """A run is dead: what it would have done is kept for a while, so that it can be redriven."""

@@ -21,6 +21,7 @@ from noontide.actors.admission import Admission
 from noontide.actors.closing import Closing, Delivered
 from noontide.actors.effects import Scene
 from noontide.actors.firing import Due, Firing
+from noontide.actors.guards import wanted_guard
 from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.live_runs import LiveRuns, is_free
 from noontide.actors.ready_queue import ReadyQueues
@@ -30,7 +31,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
-from noontide.core.errors import NoontideError, Problem
+from noontide.core.errors import InvalidDefinition, NoontideError
 from noontide.core.run import Run, RunEvent, advance
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
@@ -164,6 +165,7 @@ class Partition:
                 yield rows.job_key(number, item.key)
                 yield rows.cursor_key(number, item.key)
                 yield from self._wanted_dead(item)
+                yield from wanted_guard(number, item)
         for run_id in (*(event.run_id for event in work.deliveries), *(run.run_id for run in work.released)):
             job_id = run_id.rpartition(":")[0].encode()
             yield rows.claimed_key(number, run_id.encode())
@@ -263,7 +265,7 @@ class Partition:
         scene.effects.counts["set_aside"] += 1
         match item:
             case Input():
-                self._admission.refuse(item, (Problem("", f"could not be handled: {reason}"),), scene)
+                self._admission.refuse(item, InvalidDefinition.of("", f"could not be handled: {reason}"), scene)
             case Delivered() | Run():
                 known = self.live.by_id.get(item.run_id)
                 run = None if known is None else scene.effects.current(known)

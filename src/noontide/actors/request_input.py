@@ -42,6 +42,15 @@ class Input(NamedTuple):
         return 0 if self.value is None else len(self.value)
 
     @property
+    def idempotency_key(self) -> str | None:
+        """The key in the headers, as `records.requests` reads it; None without one that can be read."""
+        found = next((value for name, value in reversed(self.headers) if name.lower() == "idempotency-key"), None)
+        try:
+            return None if found is None else found.decode()
+        except UnicodeDecodeError:
+            return None
+
+    @property
     def wants_verdict(self) -> bool:
         """Whether the sender asked for the answer to be kept."""
         return any(name == "verdict" for name, _ in self.headers)

@@ -134,10 +134,8 @@ class Restorer:
             run_id = key[len(state.RUN) :]
             home = self._home(run_id.rpartition(b":")[0])
             return [(rows.claimed_key(home, run_id), self._claimed_row(record))]
-        if key.startswith(state.DEAD):
-            return self._dead_rows(record, key[len(state.DEAD) :])
-        if key.startswith(state.VERDICT):
-            return self._verdict_row(record)
+        if key.startswith((state.DEAD, state.VERDICT, state.GUARD)):
+            return self._kept_rows(record, key)
         if key.startswith(state.POSITION):
             name = key[len(state.POSITION) :]
             if record.value is not None:
@@ -189,12 +187,26 @@ class Restorer:
             self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error}")
             return None
 
+    def _kept_rows(self, record: Incoming, key: bytes) -> Iterable[Row]:
+        """Rows of what is kept for a while."""
+        if key.startswith(state.DEAD):
+            return self._dead_rows(record, key[len(state.DEAD) :])
+        return self._verdict_row(record) if key.startswith(state.VERDICT) else self._guard_rows(record, key)
+
     def _verdict_row(self, record: Incoming) -> Iterable[Row]:
-        """Verdicts are only remembered for the day on which they are forgotten."""
+        """A verdict is kept in the reminder to forget it."""
         if record.value is None or record.key is None:
             return []
         forget_ms = record.appended_ms + self._settings.verdict_retention_ms
-        return [(rows.forget_key(self._numbers[0], forget_ms, record.key), b"")]
+        return [(rows.forget_key(self._numbers[0], forget_ms, record.key), record.value)]
+
+    def _guard_rows(self, record: Incoming, key: bytes) -> Iterable[Row]:
+        row_key = rows.guard_key(self._home(state.guarded_job_id(key)), key[len(state.GUARD) :])
+        if record.value is None:
+            return [(row_key, None)]
+        state.decode_guard(record.value)
+        forget_ms = record.appended_ms + self._settings.marker_retention_ms
+        return [(row_key, record.value), (rows.forget_key(self._numbers[0], forget_ms, key), b"")]
 
     def _dead_rows(self, record: Incoming, run_id: bytes) -> Iterable[Row]:
         """Dead runs, and when they are to be forgotten."""

@@ -23,12 +23,13 @@ from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.config_directory import ConfigDirectory
-from noontide.actors.effects import Names
+from noontide.actors.effects import Decided, Names
 from noontide.actors.inputs import Inputs
 from noontide.actors.restore import Restored, Restorer
 from noontide.actors.sender import Sender
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.slot import Slot, SlotPorts
+from noontide.actors.slot import Slot
+from noontide.actors.slot_ports import SlotPorts, to_nobody
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex, IndexFailed
 from noontide.ports.record_log import Courier, Doubt, Feed, Fenced, Incoming, Record, Replay, SlotLog, TopicPartition
@@ -52,7 +53,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerPorts:
-    """What the slots of one process share, and how to make what they do not."""
+    """What the slots of one process share, and how to make what they do not.
+
+    url: where the process can be asked. decided: takes verdicts that somebody waits for.
+    """
 
     owner: str
     clock: BrokerTimeSource
@@ -63,6 +67,8 @@ class RunnerPorts:
     courier: Courier
     open_log: Callable[[int], SlotLog]
     open_index: Callable[[int], DueIndex]
+    url: str | None = None
+    decided: Callable[[list[Decided]], None] = to_nobody
 
 
 class SlotRunner:
@@ -121,6 +127,12 @@ class SlotRunner:
             log.exception("slot %d: unexpected; replaying", self.names.slot)
             await self._after_doubt(error)
 
+    @property
+    def readable(self) -> tuple[Slot, DueIndex] | None:
+        """The slot and its index, for other threads that only read rows; None while they do not say what is."""
+        slot, index = self.slot, self._index
+        return None if slot is None or index is None else (slot, index)
+
     def stop(self) -> None:
         """Finish the cycle under way, then stop."""
         self._stopping = True
@@ -153,6 +165,7 @@ class SlotRunner:
             breakers=self._ports.breakers,
             send=sender.send,
             answer=answerer.answer,
+            decided=self._ports.decided,
         )
         self._answerer = answerer
         slot = Slot(self.names, ports, self._settings, self._caution)
@@ -186,7 +199,7 @@ class SlotRunner:
         value = {
             "slot": names.slot,
             "owner": self._ports.owner,
-            "url": None,
+            "url": self._ports.url,
             "generation": 0,
             "since": clock.now_ms() if clock.trusted() else 0,
             "partitions": [numbers[0], numbers[-1]],

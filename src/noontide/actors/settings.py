@@ -52,13 +52,15 @@ class SchedulerSettings:
     completed_retention_ms: int = DAY_MS
     """How long a finished job stays visible before it is removed."""
     marker_retention_ms: int = 8 * DAY_MS
-    """How long a deleted id is remembered, longer than `requests` are kept, so that stale copies are recognised."""
+    """How long a deleted id is remembered, longer than `requests` are kept, so that stale copies are recognised.
+
+    So long idempotency keys are remembered too, beyond the life of their job."""
     verdict_retention_ms: int = DAY_MS
     """How long verdicts are kept in `state`."""
     dead_retention_ms: int = 30 * DAY_MS
     """How long a dead run can be redriven."""
     forgotten_max: int = 500
-    """Verdicts and dead runs forgotten per cycle."""
+    """Verdicts, idempotency keys and dead runs forgotten per cycle."""
     sends_in_flight_max: int = 256
     """Records under way to topics that are not registered, per slot."""
     send_timeout_ms: int = 10_000

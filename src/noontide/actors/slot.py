@@ -12,14 +12,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
-from noontide.actors.effects import Effects, Names, Scene, Send
+from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.forgetting import Forgetting
 from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
@@ -27,42 +26,16 @@ from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_in
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.request_input import Input
 from noontide.actors.review import Review
-from noontide.actors.settings import MINUTE_MS, SchedulerSettings
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.slot_ports import SlotPorts
 from noontide.actors.world import World
 from noontide.core.run import Run
 from noontide.core.zones import tzdata_version
-from noontide.ports.clock import BrokerTimeSource
-from noontide.ports.due_index import DueIndex
-from noontide.ports.record_log import Doubt, Receipt, SlotLog, TopicPartition
+from noontide.ports.record_log import Doubt, Receipt, TopicPartition
 from noontide.records import rows
 from noontide.records.config import ConfigView
-from noontide.records.state import DEAD, Position
+from noontide.records.state import Position
 from noontide.records.topics import DEFAULT_LANES
-from noontide.records.worker_inbox import Answer
-
-
-class ConfigSource(Protocol):
-    """The configuration as this process has read it."""
-
-    @property
-    def view(self) -> ConfigView:
-        """What is known now."""
-
-    async def refresh(self) -> ConfigView:
-        """Read to the end as of now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotPorts:
-    """What a slot works with. `send` and `answer` take what goes out after the commit."""
-
-    log: SlotLog
-    index: DueIndex
-    clock: BrokerTimeSource
-    config: ConfigSource
-    breakers: Breakers
-    send: Callable[[list[Send]], None]
-    answer: Callable[[list[tuple[int, Answer]]], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,11 +70,12 @@ class Slot:
         self.holds_fire = False
         self.requests_decided = 0
         self.backlog_bytes = 0
+        self.executions_end = 0
         self._ports = ports
         self._settings = settings
         self._caution = caution
         self._turn = 0
-        self._sweep_ms = 0
+        self._forgetting = Forgetting(ports.index, names, settings)
         self._review: Review | None = None
         self._unsaved = False
         self._mailbox: deque[Input] = deque()
@@ -123,6 +97,8 @@ class Slot:
         self._apply(plan, receipts)
         self._ports.send(plan.effects.sends)
         self._ports.answer(list(plan.effects.answers.values()))
+        if plan.effects.decided:
+            self._ports.decided(plan.effects.decided)
         return True
 
     def _gather(self) -> Plan | None:
@@ -138,11 +114,11 @@ class Slot:
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
-        expired = self._expired(world.now_ms)
+        expired = self._forgetting.due(world.now_ms)
         if not work and not expired and not keeping:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
-        keys = list(wanted.union(self.keeper.wanted(keeping), self._wanted_dead(expired)))
+        keys = list(wanted.union(self.keeper.wanted(keeping), self._forgetting.wanted(expired)))
         fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
         for number, each in work.items():
             self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
@@ -220,7 +196,7 @@ class Slot:
                 self.counts["set_aside"] += 1
                 continue
             for key in plan.expired:
-                plan.effects.forget(key)
+                plan.effects.forget(key, again_ms=plan.world.now_ms + self._settings.marker_retention_ms)
             if self._review is not None and self._review.is_over and plan.effects.outputs:
                 plan.effects.put_tzdata(tzdata_version())
             self._position(plan)
@@ -267,6 +243,8 @@ class Slot:
             self.requests_decided += len(work.inputs)
             self.backlog_bytes -= sum(item.size_bytes for item in work.inputs)
         self.counts.update(effects.counts)
+        recorded = receipts.get(self.names.executions)
+        self.executions_end = self.executions_end if recorded is None else recorded.next_offset
 
     # --- what the runner calls besides
 
@@ -331,21 +309,6 @@ class Slot:
         due = min(self._settings.due_max, limit) if self.may_fire else 0
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
         return Budget(max(1, inputs // share), size // share, due and max(1, due // share))
-
-    def _expired(self, now_ms: int) -> list[bytes]:
-        """Once a minute, some of the verdicts and dead runs that nobody will ask for any more."""
-        if now_ms < self._sweep_ms:
-            return []
-        self._sweep_ms = now_ms + MINUTE_MS
-        start, _ = rows.kind_range(self.first_partition, b"v")
-        stop = rows.forget_key(self.first_partition, max(0, now_ms), b"")
-        return [key for key, _ in self._ports.index.scan(start, stop, self._settings.forgotten_max)]
-
-    def _wanted_dead(self, expired: list[bytes]) -> Iterator[bytes]:
-        for key in map(rows.forgotten_record_key, expired):
-            if key.startswith(DEAD):
-                run_id = key[len(DEAD) :]
-                yield rows.dead_key(self.names.layout.partition_of(run_id.rpartition(b":")[0]), run_id)
 
     @property
     def may_fire(self) -> bool:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from noontide.actors.effects import Scene
 from noontide.actors.request_input import Input
-from noontide.core.errors import InvalidDefinition
+from noontide.core.errors import Conflict, InvalidDefinition, NotThere, StaleVersion
 from noontide.records.job_row import JobRow
 from noontide.records.requests import Cancel, Define, Redrive, Request
 
@@ -25,7 +25,7 @@ def refuse_as_unknown(request: Request) -> NoReturn:
     check_etag(request.if_match, None)
     match request:
         case Define():
-            raise InvalidDefinition.of("/id", "this id is not available")
+            raise Conflict.of("/id", "this id is not available")
         case Cancel():
             raise not_live(request)
         case Redrive():
@@ -36,18 +36,18 @@ def refuse_as_unknown(request: Request) -> NoReturn:
 
 def no_job(job_id: str) -> InvalidDefinition:
     """No such job."""
-    return InvalidDefinition.of("", f"there is no job {job_id!r}")
+    return NotThere.of("", f"there is no job {job_id!r}")
 
 
 def not_live(request: Cancel) -> InvalidDefinition:
     """No such live run."""
     named = request.run_id or request.job_id
-    return InvalidDefinition.of("/run_id", f"{named!r} is not live: finished, or never claimed")
+    return NotThere.of("/run_id", f"{named!r} is not live: finished, or never claimed")
 
 
 def not_dead(request: Redrive) -> InvalidDefinition:
     """No such dead run."""
-    return InvalidDefinition.of("/run_id", f"{request.run_id!r} is neither dead nor waiting for a retry")
+    return NotThere.of("/run_id", f"{request.run_id!r} is neither dead nor waiting for a retry")
 
 
 def check_etag(if_match: str | None, row: JobRow | None) -> None:
@@ -56,4 +56,4 @@ def check_etag(if_match: str | None, row: JobRow | None) -> None:
         return
     current = None if row is None else row.etag
     if if_match.strip('"') != current:
-        raise InvalidDefinition.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")
+        raise StaleVersion.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")

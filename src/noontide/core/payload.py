@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
-from noontide.core.errors import InvalidDefinition, Problem
+from noontide.core.errors import InvalidDefinition, Problem, Refusal
 from noontide.core.limits import Limits
 
 Texts = dict[str, msgspec.Raw]
@@ -23,6 +23,8 @@ _FORM = "a JSON object in UTF-8"
 
 class TooLarge(InvalidDefinition):
     """A definition or its payload is over a size limit (HTTP 413)."""
+
+    refusal = Refusal.TOO_LARGE
 
 
 class NotJson(InvalidDefinition):

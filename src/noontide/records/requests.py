@@ -52,6 +52,7 @@ class Terms:
     """What every request may say besides its matter.
 
     if_match: ETag the job must have, without quotes; "*" = it must exist.
+    must_be_new: there must be no job of the id yet.
     tenant: whose job the sender means it to be; None = not said (a definition says it in its body).
     idempotency_key: the same key asks for the same thing once.
     wants_verdict: the sender will ask what became of the request.
@@ -59,6 +60,7 @@ class Terms:
     """
 
     if_match: str | None = None
+    must_be_new: bool = False
     tenant: str | None = None
     idempotency_key: str | None = None
     wants_verdict: bool = False
@@ -189,7 +191,17 @@ def _job_id(key: bytes | None) -> str:
 
 
 _KNOWN_HEADERS = frozenset(
-    ("kind", "if-match", "tenant", "idempotency-key", "verdict", "actor", "traceparent", "content-type")
+    (
+        "kind",
+        "if-match",
+        "if-none-match",
+        "tenant",
+        "idempotency-key",
+        "verdict",
+        "actor",
+        "traceparent",
+        "content-type",
+    )
 )
 
 
@@ -222,8 +234,11 @@ def _terms(said: dict[str, str]) -> Terms:
     verdict = said.get("verdict", "0")
     if verdict not in ("0", "1"):
         raise InvalidDefinition.of("/headers/verdict", 'must be "1" or left out')
+    if said.get("if-none-match", "*") != "*":
+        raise InvalidDefinition.of("/headers/if-none-match", "must be *: the job must not be there yet")
     return Terms(
         if_match=None if if_match is None else _etag(if_match),
+        must_be_new="if-none-match" in said,
         tenant=said.get("tenant"),
         idempotency_key=said.get("idempotency-key"),
         wants_verdict=verdict == "1",
@@ -313,7 +328,7 @@ class _Command:
         tenant = self._field("tenant", line, terms.tenant)
         key = self._field("idempotency_key", line, terms.idempotency_key)
         return Terms(
-            if_match=terms.if_match, tenant=tenant, idempotency_key=key,
+            if_match=terms.if_match, must_be_new=terms.must_be_new, tenant=tenant, idempotency_key=key,
             wants_verdict=terms.wants_verdict, actor=terms.actor, traceparent=terms.traceparent,
         )  # fmt: skip
 

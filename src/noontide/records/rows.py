@@ -7,7 +7,8 @@
     c cursor job id                                   the `cursor/<job id>` record's value
     l live  run id                                    the `leases` record's value
     x claimed run id                                  the JobRow a live run was claimed with
-    v forget  time (u64) | record key                 empty: when a record of `state` is to be forgotten
+    v forget  time (u64) | record key                 when a record of `state` is forgotten; the verdict itself
+    g guard   rest of the record's key                the `guard/...` record's value
     z dead    run id                                  the `dead/<run id>` record's value
     m meta  name                                      offsets, positions, format
 
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from noontide.core.cursor import Cursor, JobState
 
-FORMAT_ID = "rows-2"
+FORMAT_ID = "rows-3"
 """Changes whenever the layout does: an index of another format is wiped and rebuilt."""
 
 MINUTE_MS = 60_000
@@ -32,7 +33,10 @@ _DUE_KEY = struct.Struct(">BcIH")
 _DUE_VALUE = struct.Struct(">BqIHq")
 _FORGET_KEY = struct.Struct(">BcQ")
 _DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _FORGET, _META, _DEAD = (b"d", b"j", b"c", b"l", b"x", b"v", b"m", b"z")
-_PREFIXES = {kind: [bytes([p]) + kind for p in range(256)] for kind in (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD)}
+_GUARD = b"g"
+_PREFIXES = {
+    kind: [bytes([p]) + kind for p in range(256)] for kind in (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD, _GUARD)
+}
 
 
 class Purpose(IntEnum):
@@ -131,6 +135,11 @@ def meta_key(partition: int, name: bytes) -> bytes:
 def dead_key(partition: int, run_id: bytes) -> bytes:
     """Key of a dead run that can be redriven."""
     return _PREFIXES[_DEAD][partition] + run_id
+
+
+def guard_key(partition: int, rest: bytes) -> bytes:
+    """Key of what an idempotency key was used for; `rest` is the record's key without its prefix."""
+    return _PREFIXES[_GUARD][partition] + rest
 
 
 def forget_key(partition: int, at_ms: int, record_key: bytes) -> bytes:

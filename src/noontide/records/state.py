@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import NamedTuple
 
 import orjson
 
 from noontide.core.cursor import Cursor, JobState
 
-CURSOR, RUN, DEAD, VERDICT, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"__pos/")
+CURSOR, RUN, DEAD, VERDICT, GUARD, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"guard/", b"__pos/")
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
 
@@ -77,10 +78,42 @@ def verdict_record_key(origin: str) -> bytes:
     return VERDICT + origin.encode()
 
 
-def encode_verdict(*, etag: str | None, problems: list[dict[str, str]], at_ms: int) -> bytes:
-    """JSON of a verdict: accepted (with the new ETag, if the job has one) or refused (with problems)."""
+def encode_verdict(*, etag: str | None, problems: list[dict[str, str]], at_ms: int, **more: object) -> bytes:
+    """JSON of a verdict: accepted (with the new ETag, if the job has one) or refused (with problems).
+
+    more: run_id, repeated, refusal; None is left out.
+    """
     verdict = "refused" if problems else "accepted"
-    return orjson.dumps({"verdict": verdict, "at": at_ms, **_present(etag=etag, problems=problems or None)})
+    return orjson.dumps({"verdict": verdict, "at": at_ms, **_present(etag=etag, problems=problems or None, **more)})
+
+
+class Guard(NamedTuple):
+    """What an idempotency key was used for. body: SHA-256 of kind and value, hexadecimal."""
+
+    body: str
+    etag: str | None = None
+    run_id: str | None = None
+
+
+def guard_record_key(job_id: bytes, idempotency_key: str) -> bytes:
+    """`guard/<job id>/<hash of the key>`."""
+    return GUARD + job_id + b"/" + sha256(idempotency_key.encode()).hexdigest()[:32].encode()
+
+
+def guarded_job_id(record_key: bytes) -> bytes:
+    """The job id in a guard's key."""
+    return record_key[len(GUARD) :].rpartition(b"/")[0]
+
+
+def encode_guard(guard: Guard, *, at_ms: int) -> bytes:
+    """JSON of a guard."""
+    return orjson.dumps({**_present(**guard._asdict()), "at": at_ms})
+
+
+def decode_guard(value: bytes) -> Guard:
+    """Inverse of `encode_guard`."""
+    fields = orjson.loads(value)
+    return Guard(fields["body"], fields.get("etag"), fields.get("run_id"))
 
 
 def _present(**fields: object) -> dict[str, object]:

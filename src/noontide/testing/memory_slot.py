@@ -13,7 +13,8 @@ from noontide.actors.effects import Names, Send
 from noontide.actors.inputs import Inputs
 from noontide.actors.restore import Restored, Restorer
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.slot import Slot, SlotPorts
+from noontide.actors.slot import Slot
+from noontide.actors.slot_ports import SlotPorts
 from noontide.adapters.memory.index import MemoryIndex
 from noontide.adapters.memory.log import MemoryLog
 from noontide.adapters.memory.readers import MemoryFeed, MemoryReplay

@@ -1,0 +1,219 @@
+"""What API nodes ask a scheduler process, and what it answers: JSON over HTTP/1.1.
+
+    POST /internal/ask        a list of questions; a list of answers in the same order
+    GET  /internal/verdicts   a stream of lines, one `Lines` per cycle that decided requests of API nodes
+    GET  /internal/health     who this is
+
+Each request carries `Authorization: Bearer <secret>`. A question about a slot that is not owned here is answered with
+`Moved`: ask the directory again.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+ASK, VERDICTS, HEALTH = "/internal/ask", "/internal/verdicts", "/internal/health"
+NOTHING = msgspec.Raw(b"null")
+
+
+class Question(msgspec.Struct, tag_field="ask", kw_only=True, omit_defaults=True):
+    """One question; the classes below say which there are."""
+
+
+class Jobs(Question, tag="jobs"):
+    """The jobs of these ids, all of one slot."""
+
+    slot: int
+    ids: list[str]
+
+
+class JobFilter(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """Which jobs are wanted; None = any. labels: name and value (None = any). text: in id, note or target."""
+
+    tenant: str | None = None
+    state: str | None = None
+    target: str | None = None
+    text: str | None = None
+    labels: tuple[tuple[str, str | None], ...] = ()
+
+
+class JobPage(Question, tag="job-page"):
+    """Jobs of some slots in the order of their ids, after an id."""
+
+    slots: list[int]
+    after: str
+    limit: int
+    filter: JobFilter
+
+
+class RunStory(Question, tag="run"):
+    """What is known of a run."""
+
+    slot: int
+    run_id: str
+
+
+class LivePage(Question, tag="live"):
+    """Runs that are live, in the order of their ids.
+
+    also_closed_after: of each slot, runs that were closed from these offsets on too.
+    """
+
+    slots: list[int]
+    after: str
+    limit: int
+    states: list[str]
+    tenant: str | None = None
+    job_id: str | None = None
+    also_closed_after: dict[str, int] | None = None
+
+
+class DeadPage(Question, tag="dead"):
+    """Runs that can be redriven, in the order of their ids."""
+
+    slots: list[int]
+    after: str
+    limit: int
+    tenant: str | None = None
+    job_id: str | None = None
+
+
+class Executions(Question, tag="executions"):
+    """The last executions of a job, the newest first. before: an offset of `executions`; None = from the newest."""
+
+    slot: int
+    job_id: str
+    limit: int
+    before: int | None = None
+
+
+class History(Question, tag="history"):
+    """The last closed runs of some slots, each slot's newest first. before: offset of each slot."""
+
+    slots: list[int]
+    limit: int
+    states: list[str]
+    before: dict[str, int] | None = None
+    tenant: str | None = None
+
+
+class Verdicts(Question, tag="verdicts"):
+    """What was decided about requests of one slot: partition, offset, append time of each."""
+
+    slot: int
+    wanted: list[tuple[int, int, int]]
+
+
+class Workers(Question, tag="workers"):
+    """Who holds runs of some slots, and what waits in each lane."""
+
+    slots: list[int]
+
+
+Asked = Jobs | JobPage | RunStory | LivePage | DeadPage | Executions | History | Verdicts | Workers
+
+
+class Answer(msgspec.Struct, tag_field="is", kw_only=True, omit_defaults=True):
+    """One answer."""
+
+
+class Moved(Answer, tag="moved"):
+    """A slot of the question is not owned here, or cannot be read just now."""
+
+    slot: int
+
+
+class FoundJob(msgspec.Struct, kw_only=True):
+    """A job and where it stands. document: the accepted definition; cursor: as on `state`. Times in ms."""
+
+    id: str
+    etag: str
+    created_ms: int
+    document: msgspec.Raw
+    cursor: msgspec.Raw = NOTHING
+
+
+class FoundJobs(Answer, tag="jobs"):
+    """In the order of the ids; None for those that are not there.
+
+    reached: the id up to which a page was looked for; None = to the end.
+    """
+
+    jobs: list[FoundJob | None]
+    reached: str | None = None
+
+
+class FoundRun(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A run. live, dead: the record as on `leases`; closed: its lines of `executions`, the newest first."""
+
+    id: str
+    live: msgspec.Raw | None = None
+    dead: msgspec.Raw | None = None
+    closed: list[msgspec.Raw] = []
+
+
+class FoundRuns(Answer, tag="runs"):
+    """Runs in the order of their ids. ends: where each slot's executions ended; reached: as for jobs."""
+
+    runs: list[FoundRun]
+    ends: dict[str, int] = {}
+    reached: str | None = None
+
+
+class Line(msgspec.Struct, kw_only=True):
+    """A line of `executions` and where it is."""
+
+    slot: int
+    offset: int
+    appended_ms: int
+    execution: msgspec.Raw
+
+
+class Lines(Answer, tag="lines"):
+    """Executions, the newest first. more: of each slot, the offset before which more may be found."""
+
+    lines: list[Line]
+    more: dict[str, int] = {}
+
+
+class Decided(msgspec.Struct, array_like=True):
+    """A verdict: on the request at this partition and offset of `requests.api`; None = not decided yet.
+
+    verdict: as on `state`; cursor: where the job stands now, when that is known.
+    """
+
+    partition: int
+    offset: int
+    verdict: msgspec.Raw
+    cursor: msgspec.Raw = NOTHING
+
+
+class DecidedMany(Answer, tag="verdicts"):
+    """Verdicts that are there. open: offsets that are not decided yet; the others are not known (any more)."""
+
+    verdicts: list[Decided]
+    open: list[tuple[int, int]] = []
+
+
+class WorkerCount(msgspec.Struct, kw_only=True):
+    """A worker and what it holds."""
+
+    worker: str
+    lane: str
+    runs: int
+    oldest_granted_ms: int
+
+
+class FoundWorkers(Answer, tag="workers"):
+    """Workers, and runs of each lane by state."""
+
+    workers: list[WorkerCount]
+    lanes: dict[str, dict[str, int]]
+
+
+Answered = Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
+
+encode = msgspec.json.Encoder().encode
+decode_questions = msgspec.json.Decoder(list[Asked]).decode
+decode_answers = msgspec.json.Decoder(list[Answered]).decode
+decode_decided = msgspec.json.Decoder(list[Decided]).decode
