@@ -14,6 +14,7 @@ from noontide.core.instants import parse_instant
 from noontide.core.limits import DEFAULT_LIMITS, Limits
 from noontide.core.payload import TooLarge
 from noontide.core.policies import Overlap
+from noontide.records.request_headers import Terms
 from noontide.records.requests import (
     CLOUD_EVENT_MAX_BYTES,
     Backfill,
@@ -22,7 +23,6 @@ from noontide.records.requests import (
     Delete,
     Redrive,
     Request,
-    Terms,
     Trigger,
     decode_request,
 )

@@ -28,9 +28,9 @@ from noontide.core.instants import parse_instant
 from noontide.core.limits import DEFAULT_LIMITS, KIB, Limits
 from noontide.core.payload import TooLarge, decode_members, member_texts, payload_text
 from noontide.core.policies import Overlap
+from noontide.records.request_headers import Terms, read_headers, read_terms
 
 CLOUD_EVENT_MAX_BYTES = 16 * KIB  # the envelope of a structured CloudEvent, besides the definition
-HEADER_MAX_BYTES, HEADERS_MAX = 1_024, 256
 T = TypeVar("T")
 _JSON_TYPE = re.compile(r"(?:application|text)/(?:[a-z0-9.+-]+\+)?json", re.ASCII).fullmatch
 _OFFSET_AT_END = re.compile(r"(?:[Zz]|[+-]\d\d:\d\d)\Z").search
@@ -45,27 +45,6 @@ class Kind(StrEnum):
     CANCEL = "cancel"
     BACKFILL = "backfill"
     REDRIVE = "redrive"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What every request may say besides its matter.
-
-    if_match: ETag the job must have, without quotes; "*" = it must exist.
-    must_be_new: there must be no job of the id yet.
-    tenant: whose job the sender means it to be; None = not said (a definition says it in its body).
-    idempotency_key: the same key asks for the same thing once.
-    wants_verdict: the sender will ask what became of the request.
-    actor: who asks, for the audit.
-    """
-
-    if_match: str | None = None
-    must_be_new: bool = False
-    tenant: str | None = None
-    idempotency_key: str | None = None
-    wants_verdict: bool = False
-    actor: str | None = None
-    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +146,9 @@ def decode_request(
     Unknown members of commands are refused: nobody looks at a command again, so a misspelt bound must not be dropped.
     """
     job_id = _job_id(key)
-    said = _headers(headers)
+    said = read_headers(headers)
     kind = _read_kind(said["kind"], "/headers/kind") if "kind" in said else Kind.DEFINE
-    terms = _terms(said)
+    terms = read_terms(said)
     if value is None:
         return _without_value(job_id, kind, terms, limits)
     body = _body(value, said, limits)
@@ -188,73 +167,6 @@ def _job_id(key: bytes | None) -> str:
     if not is_job_id(job_id):
         raise InvalidDefinition.of("/key", f"is not a job id: {JOB_ID_FORM}")
     return job_id
-
-
-_KNOWN_HEADERS = frozenset(
-    (
-        "kind",
-        "if-match",
-        "if-none-match",
-        "tenant",
-        "idempotency-key",
-        "verdict",
-        "actor",
-        "traceparent",
-        "content-type",
-    )
-)
-
-
-def _headers(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Headers that mean something here, by name in small letters; the last of several counts, null ones do not."""
-    if len(headers) > HEADERS_MAX:
-        raise InvalidDefinition.of("/headers", f"has {len(headers)} members, at most {HEADERS_MAX} are accepted")
-    found: dict[str, str] = {}
-    for header, value in headers:
-        name = header.lower()
-        if name not in _KNOWN_HEADERS or value is None:
-            continue
-        try:
-            found[name] = value[: HEADER_MAX_BYTES + 1].decode("utf-8")
-        except UnicodeDecodeError:
-            raise InvalidDefinition.of(f"/headers/{name}", "is not UTF-8") from None
-    return found
-
-
-_NO_TERMS = Terms()
-
-
-def _terms(said: dict[str, str]) -> Terms:
-    if not said:
-        return _NO_TERMS
-    read = text(HEADER_MAX_BYTES)
-    for header, value in said.items():
-        read(value, f"/headers/{header}")
-    if_match = said.get("if-match")
-    verdict = said.get("verdict", "0")
-    if verdict not in ("0", "1"):
-        raise InvalidDefinition.of("/headers/verdict", 'must be "1" or left out')
-    if said.get("if-none-match", "*") != "*":
-        raise InvalidDefinition.of("/headers/if-none-match", "must be *: the job must not be there yet")
-    return Terms(
-        if_match=None if if_match is None else _etag(if_match),
-        must_be_new="if-none-match" in said,
-        tenant=said.get("tenant"),
-        idempotency_key=said.get("idempotency-key"),
-        wants_verdict=verdict == "1",
-        actor=said.get("actor"),
-        traceparent=said.get("traceparent"),
-    )
-
-
-def _etag(if_match: str) -> str:
-    """The one ETag that `if-match` names, with or without quotes; weak ones and lists are refused."""
-    etag = if_match.strip()
-    quoted = len(etag) >= 2 and etag[0] == etag[-1] == '"'
-    etag = etag[1:-1] if quoted else etag
-    if not etag or etag.startswith("W/") or '"' in etag or "," in etag:
-        raise InvalidDefinition.of("/headers/if-match", 'must be one strong ETag such as "3", or *')
-    return etag
 
 
 def _without_value(job_id: str, kind: Kind, terms: Terms, limits: Limits) -> Request:
