@@ -358,6 +358,7 @@ class Admission:
             worker=None,
             granted_ms=0,
             cancel=None,
+            permits=(),
         )
         scene.effects.revive(self._partition, again)
 

@@ -151,13 +151,13 @@ class Closing:
 
     def _retry(self, run: Run, scene: Scene, *, at_ms: int, reason: str) -> None:
         state = advance(run.state, RunEvent.FAIL)
-        waiting = run._replace(state=state, not_before_ms=at_ms, reason=reason[:500], worker=None)
+        waiting = run._replace(state=state, not_before_ms=at_ms, reason=reason[:500], worker=None, permits=())
         scene.effects.open_run(self._partition, waiting)
         scene.effects.counts["retries"] += 1
 
     def requeue(self, run: Run, scene: Scene, *, reason: str) -> None:
         """Nobody works on a run any more: ready again, by its place in the queue."""
-        again = run._replace(state=advance(run.state, RunEvent.REQUEUE), worker=None, reason=reason)
+        again = run._replace(state=advance(run.state, RunEvent.REQUEUE), worker=None, reason=reason, permits=())
         scene.effects.open_run(self._partition, again)
 
     def _publish_result(

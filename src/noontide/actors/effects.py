@@ -21,6 +21,7 @@ from noontide.records import rows, state
 from noontide.records.job_row import JobRow
 from noontide.records.leases import encode_lease
 from noontide.records.rejected import EXCERPT_MAX_BYTES, Origin, encode_rejected
+from noontide.records.signals import Signal, encode_signal
 from noontide.records.topics import Layout
 from noontide.records.worker_inbox import Answer
 
@@ -43,6 +44,13 @@ class Decided(NamedTuple):
     origin: Origin
     verdict: bytes
     cursor: bytes | None
+
+
+class Stand(NamedTuple):
+    """What a limiter has given to one slot for one tenant, and how many more are wanted."""
+
+    given: int = 0
+    wanted: int = 0
 
 
 class Send(NamedTuple):
@@ -105,6 +113,11 @@ class Effects:
         self.answers: dict[str, tuple[int, Answer]] = {}
         self.decided: list[Decided] = []
         self.counts: Counter[str] = Counter()
+        self.limited = False
+        self.permits: dict[tuple[str, str], tuple[int, int]] = {}
+        self.limiters: dict[str, dict[tuple[str, int], Stand]] = {}
+        self.rates: dict[str, int] = {}
+        self.shares: dict[str, dict[str, int]] = {}
         self.wants_fresh_config = False
         self._fetched = fetched
         self._puts = self.index.puts
@@ -299,6 +312,17 @@ class Effects:
         first = self.names.layout.partitions_of(self.names.slot)[0]
         self.outputs[self.names.state].append(Record(state.TZDATA, version.encode()))
         self._puts[rows.meta_key(first, rows.TZDATA)] = version.encode()
+
+    def put_note(self, key: Key, value: bytes | None) -> None:
+        """A fact that the slot keeps in memory as a whole (`records.state.NOTES`); None = it is gone."""
+        first = self.names.layout.partitions_of(self.names.slot)[0]
+        self.outputs[self.names.state].append(Record(key, value))
+        self._puts[rows.note_key(first, key)] = value
+
+    def signal(self, slot: int, signal: Signal) -> None:
+        """Tell another slot (or this one) something, exactly once."""
+        partition = self.names.layout.signals_partition(slot, self.names.slot)
+        self.outputs[TopicPartition(self.names.signals, partition)].append(encode_signal(signal))
 
     def put_position(self, partition: int, name: int | str, position: state.Position) -> None:
         """Inputs up to here are part of this transaction."""

@@ -8,15 +8,17 @@ HTTP target or handler         queued: offered on `runs.<lane>`, as long as the 
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple
 
 from noontide.actors.effects import Effects, Hold, Scene, Send
+from noontide.actors.timelines import loaded
 from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.delivery import RECORD_OVERHEAD_BYTES, delivery_headers, traceparent
 from noontide.records.executions import Times, delivered
-from noontide.records.job_row import JobRow, TargetKind
+from noontide.records.job_row import KEYED, JobRow, TargetKind
 from noontide.records.runs import encode_invitation
 
 TOPIC = int(TargetKind.TOPIC)
@@ -72,8 +74,13 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
 
 
 def _offer(claim: Claim, scene: Scene) -> None:
-    """Publish a run to the workers of its lane, if the window has room."""
+    """Publish a run to the workers of its lane, if it has its permits and the window has room."""
     world, effects = scene
+    if claim.row.extras & KEYED or world.config.limits.ceilings or claim.run.permits:
+        claim = with_permits(claim, scene)
+        if claim.run.awaits is not None:
+            wait(claim, effects, reason=f"waits for a permit of {claim.run.awaits}")
+            return
     run, row = claim.run, claim.row
     if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms.get(run.lane, 0):
         wait(claim, effects, reason=f"ready in lane {run.lane}")
@@ -93,6 +100,22 @@ def _offer(claim: Claim, scene: Scene) -> None:
     effects.publish(claim.partition, queued, hold, record, topic)
     effects.published[run.lane] += run.run_id not in world.promised
     effects.used[topic.topic] += 1
+
+
+def with_permits(claim: Claim, scene: Scene) -> Claim:
+    """The claim with the permits its run has under today's limits, and the one that it has to wait for, if any.
+
+    Permits are taken in one order; whatever comes behind a missing one is given back, so no two runs wait for each other.
+    """
+    run, row = claim.run, claim.row
+    key = loaded(row.document).concurrency_key if row.extras & KEYED else None
+    limiters = scene.world.config.limits.limiters_of(run.tenant, run.target, key)
+    has = (*run.permits, scene.world.permitted.get(run.run_id))
+    held = tuple(takewhile(has.__contains__, limiters))
+    awaits = limiters[len(held)] if len(held) < len(limiters) else None
+    if held or awaits or run.permits:
+        scene.effects.limited = True
+    return claim._replace(run=run._replace(permits=held, awaits=awaits))
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:

@@ -13,7 +13,8 @@ from noontide.core.run import Run, RunState
 
 def is_free(run: Run) -> bool:
     """Whether nothing but its target holds a run up."""
-    return run.state in (RunState.PENDING, RunState.RETRY_WAIT) and not run.not_before_ms and run.waits_for is None
+    waits = run.not_before_ms or run.waits_for is not None or run.awaits is not None
+    return run.state in (RunState.PENDING, RunState.RETRY_WAIT) and not waits
 
 
 class LiveRuns:
@@ -37,6 +38,8 @@ class LiveRuns:
         if run.state in (RunState.PENDING, RunState.RETRY_WAIT) and run.waits_for is None:
             if run.not_before_ms:
                 heapq.heappush(self._deadlines, (run.not_before_ms, run.run_id))
+            elif run.awaits is not None:
+                return  # its permit brings it up again
             elif run.lane:
                 self._ready.add(self._partition, run)
             else:

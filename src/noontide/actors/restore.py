@@ -142,6 +142,8 @@ class Restorer:
                 state.decode_position(record.value)
             owner = int(name) if name.isdigit() else self._numbers[0]
             return [(rows.meta_key(owner, key), record.value)]
+        if key.startswith(state.NOTES):
+            return [(rows.note_key(self._numbers[0], key), record.value)]
         if key == state.TZDATA:
             return [(rows.meta_key(self._numbers[0], rows.TZDATA), record.value)]
         self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: unknown key {key[:50]!r}")

@@ -60,7 +60,7 @@ def plan_of(row: JobRow, job_id: str, config: ConfigView) -> Plan:
     if row.schedule_key.startswith("at:") and not row.calendars:
         return _ONCE
     schedule = schedule_from_key(row.schedule_key) if row.schedule_key else None
-    timeline = timeline_of(_loaded(row.document), config) if row.calendars else None
+    timeline = timeline_of(loaded(row.document), config) if row.calendars else None
     return Plan(schedule, row.ends_at_ms, row.spread_ms, timeline)
 
 
@@ -82,5 +82,6 @@ def timeline_of(job: Job, config: ConfigView) -> Timeline:
 
 
 @lru_cache(maxsize=10_000)
-def _loaded(document: bytes) -> Job:
+def loaded(document: bytes) -> Job:
+    """The job of an accepted document; those in use are remembered."""
     return load_definition(document)

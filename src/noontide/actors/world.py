@@ -27,6 +27,7 @@ class World:
     """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived.
 
     rooms: how many runs each lane's window takes beside the promised ones, which come from its queue.
+    permitted: runs that take a permit in this cycle, and the limiter it is of.
     """
 
     now_ms: int
@@ -36,3 +37,4 @@ class World:
     config_is_fresh: bool = False
     rooms: Mapping[str, int] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
+    permitted: Mapping[str, str] = field(default_factory=dict)

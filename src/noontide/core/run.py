@@ -100,6 +100,7 @@ class Run(NamedTuple):
     etag: version of the definition it was claimed with; kept: that definition is kept for it (the job has moved on).
     worker, granted_ms: who holds it since when, in broker time.
     cancel: why it is to stop; durable until it has. history: earlier attempts, as JSON members of a list.
+    permits: limiters of which it has a permit; awaits: the one whose permit it waits for.
     """
 
     run_id: str
@@ -123,3 +124,5 @@ class Run(NamedTuple):
     granted_ms: int = 0
     cancel: str | None = None
     history: str = ""
+    permits: tuple[str, ...] = ()
+    awaits: str | None = None

@@ -14,6 +14,7 @@ import orjson
 
 from noontide.core.calendar import Calendar, parse_calendar
 from noontide.core.errors import InvalidDefinition
+from noontide.records.limit_book import NO_LIMITS, LimitBook, book_of, check_target_limits, check_tenant
 from noontide.records.tokens import decode_token
 from noontide.records.topics import is_parameter
 
@@ -42,6 +43,7 @@ class ConfigView:
     documents: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, RegisteredTopic] = field(default_factory=lambda: MappingProxyType({}))
     calendars: Mapping[str, Calendar] = field(default_factory=lambda: MappingProxyType({}))
+    limits: LimitBook = NO_LIMITS
 
     def may_speak_for(self, domain: str, tenant: str) -> bool:
         """Whether requests of the domain may name the tenant; a domain that nobody restricted may name any."""
@@ -80,7 +82,10 @@ def check_config(key: str, value: bytes) -> Mapping[str, object]:
 def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
     match kind:
         case "target":
-            _registered(name, document)
+            check_target_limits(document)
+            _tenants(document)
+        case "tenant":
+            check_tenant(document)
         case "secret":
             for member in ("tenants", "hosts"):
                 named = document.get(member)
@@ -102,15 +107,12 @@ def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
 
 
-def _registered(name: str, document: Mapping[str, object]) -> RegisteredTopic:
-    topic = document.get("topic")
-    if not isinstance(topic, str) or not topic:
-        raise InvalidDefinition.of("/topic", "expected the name of an existing topic")
+def _tenants(document: Mapping[str, object]) -> frozenset[str]:
     tenants = document.get("tenants", [EVERYBODY])
     listed = [EVERYBODY] if tenants == EVERYBODY else tenants
     if not isinstance(listed, list) or not _is_names(listed):
         raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')
-    return RegisteredTopic(name=name, topic=topic, tenants=frozenset(listed))
+    return frozenset(listed)
 
 
 def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, offset: int) -> ConfigView:
@@ -124,14 +126,22 @@ def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, o
             documents[key] = check_config(key, value)
         except InvalidDefinition:
             continue
-    registered = [_registered(_name(key), doc) for key, doc in documents.items() if key.startswith("target/")]
+    registered = [
+        RegisteredTopic(name=_name(key), topic=str(doc["topic"]), tenants=_tenants(doc))
+        for key, doc in documents.items()
+        if key.startswith("target/") and "topic" in doc
+    ]
     calendars = {
         _name(key): parse_calendar(_name(key), doc, pointer="")
         for key, doc in documents.items()
         if key.startswith("calendar/")
     }
     return ConfigView(
-        offset=offset, documents=documents, topics={item.topic: item for item in registered}, calendars=calendars
+        offset=offset,
+        documents=documents,
+        topics={item.topic: item for item in registered},
+        calendars=calendars,
+        limits=book_of(documents),
     )
 
 

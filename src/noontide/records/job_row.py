@@ -17,13 +17,15 @@ from noontide.core.policies import Guarantee, MisfireRule, Overlap
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
 from noontide.records.runs import standing_part
 
-_HEADER = struct.Struct(">BBBBBBIqIIIIIIIqIII")
+_HEADER = struct.Struct(">BBBBBBBIqIIIIIIIqIII")
 _HEADER_BYTES = _HEADER.size
 _new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
 _FOREVER_MS, _UINT_MAX = 2**62, 2**32 - 1
 _MISFIRE = tuple(MisfireRule)
 _OVERLAP = tuple(Overlap)
 _CALENDARS = 1
+KEYED, FOLLOWS, EXPECTED, COUNTED = 1, 2, 4, 8
+"""Bits of `extras`: the job has a concurrency key, upstreams, a `complete_by`, a `pause_after_failures`."""
 _SCHEMES = ("kafka://", "", "handler:")
 
 
@@ -40,6 +42,7 @@ class JobRow(NamedTuple):
 
     calendars: 1 when occurrences have to be checked against calendars (then the document is parsed).
     once: 1 when a run must never start twice. priority: 0 .. 9.
+    extras: bits for what few jobs have; then the document says more.
     timeout_ms, lease_ms, queue_ms: of runs that workers take. invitation: what their records have in common.
     misfire, overlap: positions in the enums; see `misfire_rule`, `overlap_rule`.
     spread_ms: fixed distance from due to start; ends_at_ms: last instant of the schedule; max_runs: 0 = no bound.
@@ -53,6 +56,7 @@ class JobRow(NamedTuple):
     calendars: int
     once: int
     priority: int
+    extras: int
     spread_ms: int
     ends_at_ms: int
     max_runs: int
@@ -104,6 +108,7 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
         _CALENDARS if job.calendar.exclude or job.calendar.include else 0,
         1 if job.guarantee is Guarantee.AT_MOST_ONCE else 0,
         job.priority,
+        _extras(job),
         spread_offset(job.id, timing=job.timing, period_ms=period_ms),
         _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
         job.max_runs or 0,
@@ -141,6 +146,14 @@ def decode_job_row(row: bytes) -> JobRow:
             payload,
             row[start:],
         ),
+    )
+
+
+def _extras(job: Job) -> int:
+    return (
+        (KEYED if job.concurrency_key is not None else 0)
+        | (FOLLOWS if job.after else 0)
+        | (EXPECTED if job.complete_by_ms is not None else 0)
     )
 
 

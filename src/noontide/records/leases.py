@@ -15,6 +15,8 @@ _NAMES = {
     "cancel": "cancel",
     "history": "history",
     "kept": "kept",
+    "permits": "permits",
+    "awaits": "awaits",
 }
 """Fields that are left out when they are empty, and their names in the record."""
 _DEFAULTS = Run._field_defaults
@@ -50,6 +52,8 @@ def decode_lease(run_id: bytes, value: bytes) -> Run:
     """Inverse of `encode_lease`."""
     fields = orjson.loads(value)
     optional = {field: fields[name] for field, name in _NAMES.items() if name in fields}
+    if "permits" in optional:
+        optional["permits"] = tuple(optional["permits"])
     return Run(
         run_id=run_id.decode(),
         job_id=fields["job_id"],

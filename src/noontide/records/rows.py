@@ -10,6 +10,7 @@
     v forget  time (u64) | record key                 when a record of `state` is forgotten; the verdict itself
     g guard   rest of the record's key                the `guard/...` record's value
     z dead    run id                                  the `dead/<run id>` record's value
+    n note    record key                              the value of a record of `state` that is kept in memory as a whole
     m meta  name                                      offsets, positions, format
 
 Everything here can be rebuilt from `jobs`, `state` and `leases`.
@@ -33,9 +34,10 @@ _DUE_KEY = struct.Struct(">BcIH")
 _DUE_VALUE = struct.Struct(">BqIHq")
 _FORGET_KEY = struct.Struct(">BcQ")
 _DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _FORGET, _META, _DEAD = (b"d", b"j", b"c", b"l", b"x", b"v", b"m", b"z")
-_GUARD = b"g"
+_GUARD, NOTE = b"g", b"n"
+_PREFIXED = (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD, _GUARD, NOTE)
 _PREFIXES = {
-    kind: [bytes([p]) + kind for p in range(256)] for kind in (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD, _GUARD)
+    kind: [bytes([p]) + kind for p in range(256)] for kind in _PREFIXED
 }
 
 
@@ -140,6 +142,11 @@ def dead_key(partition: int, run_id: bytes) -> bytes:
 def guard_key(partition: int, rest: bytes) -> bytes:
     """Key of what an idempotency key was used for; `rest` is the record's key without its prefix."""
     return _PREFIXES[_GUARD][partition] + rest
+
+
+def note_key(partition: int, record_key: bytes) -> bytes:
+    """Key of a fact that is kept in memory as a whole."""
+    return _PREFIXES[NOTE][partition] + record_key
 
 
 def forget_key(partition: int, at_ms: int, record_key: bytes) -> bytes:

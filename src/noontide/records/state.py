@@ -10,6 +10,9 @@ import orjson
 from noontide.core.cursor import Cursor, JobState
 
 CURSOR, RUN, DEAD, VERDICT, GUARD, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"guard/", b"__pos/")
+LIMITER, PERMITS, RATE = (b"limiter/", b"permits/", b"rate/")
+NOTES = (LIMITER, PERMITS, RATE)
+"""Facts that a slot keeps in memory as a whole; each is a row of its own beside the record."""
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
 
@@ -71,6 +74,44 @@ def decode_position(value: bytes) -> Position:
     """Inverse of `encode_position`."""
     fields = orjson.loads(value)
     return Position(fields["inputs"], fields["config"], fields["cycle"])
+
+
+def limiter_record_key(limiter: str, tenant: str, slot: int) -> bytes:
+    """`limiter/<slot>/<tenant>/<limiter>`: what a limiter has given to one slot for one tenant."""
+    return b"%s%d/%s/%s" % (LIMITER, slot, tenant.encode(), limiter.encode())
+
+
+def limiter_key_parts(key: bytes) -> tuple[str, str, int]:
+    """(limiter, tenant, slot): inverse of `limiter_record_key`."""
+    slot, tenant, limiter = key[len(LIMITER) :].decode().split("/", 2)
+    return limiter, tenant, int(slot)
+
+
+def permits_record_key(limiter: str, tenant: str) -> bytes:
+    """`permits/<tenant>/<limiter>`: what a slot has of a limiter for one tenant."""
+    return b"%s%s/%s" % (PERMITS, tenant.encode(), limiter.encode())
+
+
+def permits_key_parts(key: bytes) -> tuple[str, str]:
+    """(limiter, tenant): inverse of `permits_record_key`."""
+    tenant, limiter = key[len(PERMITS) :].decode().split("/", 1)
+    return limiter, tenant
+
+
+def rate_record_key(limiter: str) -> bytes:
+    """`rate/<limiter>`: how far a limiter has used its starts per second."""
+    return RATE + limiter.encode()
+
+
+def encode_counts(**counts: int) -> bytes | None:
+    """JSON of counts; None, which removes the record, when all are 0."""
+    return orjson.dumps(counts) if any(counts.values()) else None
+
+
+def decode_counts(value: bytes, *names: str) -> tuple[int, ...]:
+    """The counts of these names."""
+    fields = orjson.loads(value)
+    return tuple(fields[name] for name in names)
 
 
 def verdict_record_key(origin: str) -> bytes:

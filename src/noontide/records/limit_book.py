@@ -1,0 +1,158 @@
+"""The limits that operators have set, and which of them a run comes under.
+
+A limiter is named `tenant/<id>`, `target/<name>` or `key/<tenant>/<concurrency key>`; the order of its kinds is the order
+in which a run takes its permits, so that two runs never wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from noontide.core.errors import InvalidDefinition
+
+TENANT, TARGET, KEY = "tenant/", "target/", "key/"
+HANDLER = "handler:"
+WEIGHT_MAX = 1_000_000.0
+STARTS_MAX = 1_000_000.0
+CONCURRENCY_MAX = 1_000_000_000
+
+
+class Ceiling(NamedTuple):
+    """What a limiter lets through. concurrency: runs at a time; per_second: starts; None = no bound."""
+
+    concurrency: int | None = None
+    per_second: float | None = None
+
+
+NO_CEILING = Ceiling()
+ONE_AT_A_TIME = Ceiling(concurrency=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitBook:
+    """All limits. ceilings: by limiter; handlers, urls: names of limited targets, by handler and by URL prefix.
+
+    urls: longest prefix first. weights: of tenants that have one.
+    """
+
+    ceilings: Mapping[str, Ceiling] = field(default_factory=lambda: MappingProxyType({}))
+    handlers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    urls: tuple[tuple[str, str], ...] = ()
+    weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def limiters_of(self, tenant: str, target: str, key: str | None) -> tuple[str, ...]:
+        """The limiters a run comes under, in the order of their permits. target: as history names it."""
+        found = []
+        if (limiter := TENANT + tenant) in self.ceilings:
+            found.append(limiter)
+        if (named := self._target(target)) is not None:
+            found.append(named)
+        if key is not None:
+            found.append(f"{KEY}{tenant}/{key}")
+        return tuple(found)
+
+    def ceiling(self, limiter: str) -> Ceiling:
+        """What a limiter lets through now. A concurrency key lets one run through, unless its tenant says otherwise."""
+        known = self.ceilings.get(limiter)
+        if known is None:
+            return ONE_AT_A_TIME if limiter.startswith(KEY) else NO_CEILING
+        return known
+
+    def weight_of(self, tenant: str) -> float:
+        """The tenant's part when things are shared."""
+        return self.weights.get(tenant, 1.0)
+
+    def _target(self, target: str) -> str | None:
+        if target.startswith(HANDLER):
+            return self.handlers.get(target.removeprefix(HANDLER))
+        return next((name for prefix, name in self.urls if target.startswith(prefix)), None)
+
+
+NO_LIMITS = LimitBook()
+
+
+def check_tenant(document: Mapping[str, object]) -> None:
+    """Refuse numbers that mean nothing. Raises InvalidDefinition naming the field."""
+    _number(document, "weight", WEIGHT_MAX)
+    _count(document, "concurrency_max")
+    keys = document.get("concurrency_keys", {})
+    if not isinstance(keys, Mapping):
+        raise InvalidDefinition.of("/concurrency_keys", "must be an object of keys and how many runs each lets through")
+    for key in keys:
+        _count(keys, key, within="/concurrency_keys")
+
+
+def check_target_limits(document: Mapping[str, object]) -> None:
+    """Limits belong to targets that workers call. Raises InvalidDefinition naming the field."""
+    _count(document, "concurrency_max")
+    _number(document, "starts_per_second_max", STARTS_MAX)
+    named = [kind for kind in ("topic", "handler", "url") if document.get(kind) is not None]
+    if len(named) != 1:
+        raise InvalidDefinition.of("", 'must have exactly one of "topic", "handler" and "url"')
+    value = document[named[0]]
+    if not isinstance(value, str) or not value:
+        raise InvalidDefinition.of(f"/{named[0]}", "must be a text that is not empty")
+    if named[0] == "url" and not value.startswith(("http://", "https://")):
+        raise InvalidDefinition.of("/url", 'must begin with "https://" or "http://"')
+    if named[0] == "topic" and ("concurrency_max" in document or "starts_per_second_max" in document):
+        raise InvalidDefinition.of("", "a registered topic takes records in the claim's own transaction: no limits")
+
+
+def book_of(documents: Mapping[str, Mapping[str, object]]) -> LimitBook:
+    """The book that checked configuration documents make, by key."""
+    ceilings: dict[str, Ceiling] = {}
+    handlers: dict[str, str] = {}
+    urls: dict[str, str] = {}
+    weights: dict[str, float] = {}
+    for key, document in documents.items():
+        if key.startswith(TENANT):
+            _read_tenant(key, document, ceilings, weights)
+        elif key.startswith(TARGET) and "topic" not in document:
+            ceiling = Ceiling(_int(document, "concurrency_max"), _float(document, "starts_per_second_max"))
+            if ceiling == NO_CEILING:
+                continue
+            ceilings[key] = ceiling
+            if "handler" in document:
+                handlers[str(document["handler"])] = key
+            else:
+                urls[str(document["url"])] = key
+    longest_first = tuple(sorted(urls.items(), key=lambda item: (-len(item[0]), item[0])))
+    return LimitBook(ceilings=ceilings, handlers=handlers, urls=longest_first, weights=weights)
+
+
+def _read_tenant(
+    key: str, document: Mapping[str, object], ceilings: dict[str, Ceiling], weights: dict[str, float]
+) -> None:
+    tenant = key.removeprefix(TENANT)
+    if (most := _int(document, "concurrency_max")) is not None:
+        ceilings[key] = Ceiling(concurrency=most)
+    if (weight := _float(document, "weight")) is not None:
+        weights[tenant] = weight
+    keys = document.get("concurrency_keys")
+    for name in keys if isinstance(keys, Mapping) else ():
+        ceilings[f"{KEY}{tenant}/{name}"] = Ceiling(concurrency=_int(keys, name))
+
+
+def _int(document: Mapping[str, object], name: str) -> int | None:
+    value = document.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _float(document: Mapping[str, object], name: str) -> float | None:
+    value = document.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _count(document: Mapping[str, object], name: str, within: str = "") -> None:
+    value = document.get(name)
+    if value is not None and (type(value) is not int or not 1 <= value <= CONCURRENCY_MAX):
+        raise InvalidDefinition.of(f"{within}/{name}", f"must be a whole number from 1 to {CONCURRENCY_MAX}")
+
+
+def _number(document: Mapping[str, object], name: str, most: float) -> None:
+    value = document.get(name)
+    if value is not None and (type(value) not in (int, float) or not 0 < float(str(value)) <= most):
+        raise InvalidDefinition.of(f"/{name}", f"must be a number greater than 0, at most {most:.0f}")
