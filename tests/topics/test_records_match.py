@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 from noontide.core.definition import DefinitionContext, parse_definition
 from noontide.core.errors import InvalidDefinition
 from noontide.records.requests import decode_request
+from noontide.records.signals import decode_signal, encode_signal
 from noontide.records.topic_file import Example
 from noontide.records.topics import load_catalogue
 
@@ -128,7 +129,25 @@ def test_examples_of_requests_are_accepted(example: Example) -> None:
     assert accepted(cast("dict[str, object]", example.value), key=str(example.key))[1] == []
 
 
-REQUESTS = [*load_catalogue()["requests"].examples, *load_catalogue()["signals"].examples]
+SIGNALS = load_catalogue()["signals"].examples
+REQUESTS = [
+    *load_catalogue()["requests"].examples,
+    *(example for example in SIGNALS if example.headers.get("kind") == "forward"),
+]
+
+
+@pytest.mark.parametrize(
+    "example",
+    [example for example in SIGNALS if example.headers.get("kind") != "forward"],
+    ids=lambda example: str(example.about),
+)
+def test_examples_of_signals_are_what_the_owner_writes(example: Example) -> None:
+    headers = [(name, text.encode()) for name, text in example.headers.items()]
+    signal = decode_signal(json.dumps(example.value).encode(), headers)
+    assert signal is not None
+    record = encode_signal(signal)
+    assert json.loads(record.value or b"") == example.value
+    assert (record.key, record.headers) == (str(example.key).encode(), headers)
 
 
 @pytest.mark.parametrize("example", REQUESTS, ids=lambda example: str(example.about))

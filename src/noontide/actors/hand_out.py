@@ -76,7 +76,7 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
 def _offer(claim: Claim, scene: Scene) -> None:
     """Publish a run to the workers of its lane, if it has its permits and the window has room."""
     world, effects = scene
-    if claim.row.extras & KEYED or world.config.limits.ceilings or claim.run.permits:
+    if claim.row.extras & KEYED or world.config.limits.ceilings or claim.run.awaits or claim.run.permits:
         claim = with_permits(claim, scene)
         if claim.run.awaits is not None:
             wait(claim, effects, reason=f"waits for a permit of {claim.run.awaits}")
@@ -105,7 +105,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
 def with_permits(claim: Claim, scene: Scene) -> Claim:
     """The claim with the permits its run has under today's limits, and the one that it has to wait for, if any.
 
-    Permits are taken in one order; whatever comes behind a missing one is given back, so no two runs wait for each other.
+    Permits are taken in one order, and what comes behind a missing one is given back: no two runs wait for each other.
     """
     run, row = claim.run, claim.row
     key = loaded(row.document).concurrency_key if row.extras & KEYED else None

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from noontide.actors.lease_keeper import Heard
+from noontide.actors.mailbox import Message
 from noontide.actors.request_input import Input
 from noontide.ports.record_log import Incoming, Replay, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rejected import Origin
+from noontide.records.signals import decode_signal
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
 from noontide.records.worker_events import decode_frame
 
@@ -80,11 +82,14 @@ class Inputs:
         """Whether a record is of `worker-events.<lane>`."""
         return self._short(record.topic).startswith(WORKER_EVENTS)
 
-    def request(self, record: Incoming) -> Input | None:
-        """The request in a record; None for a signal that is not one."""
+    def request(self, record: Incoming) -> Input | Message | None:
+        """The request or message in a record; None for a record of `signals` that is neither."""
         source = Origin(self._short(record.topic), record.partition, record.offset)
         if source.topic != SIGNALS:
             return Input(source, source, record.appended_ms, record.key, record.value, record.headers)
+        signal = decode_signal(record.value, record.headers)
+        if signal is not None:
+            return Message(source, record.partition % self._layout.slots, signal)
         headers = dict(record.headers)
         if headers.get("kind") != b"forward" or not self._is_ours(record.key):
             return None

@@ -3,8 +3,8 @@
     ask (slot, tenant, +wanted, back) ──> accounts ──> free permits, by weight ──> grant (slot, tenant, count)
 
 A limiter's home is the slot of the partition of its name. What it has given to whom, and who wants how many more, is
-durable: asks and grants are part of transactions on both sides, so the sum is right after any crash. A ceiling is looked
-up in the configuration whenever permits are given; one that was lowered takes effect as permits come back.
+durable: asks and grants are part of transactions on both sides, so the sum is right after any crash. A ceiling is
+looked up in the configuration whenever permits are given; one that was lowered takes effect as permits come back.
 """
 
 from __future__ import annotations
@@ -190,8 +190,10 @@ def _due_starts(next_ms: int, per_second: float, now_ms: int) -> int:
 
 
 def _split(share: int, tenant: str, stands: Stands) -> dict[int, int]:
-    """A tenant's share among the slots where it has runs: each what it lacks, least first, so that nobody waits long."""
-    slots = sorted((stand.wanted, slot) for (each, slot), stand in stands.items() if each == tenant and stand.wanted > 0)
+    """A tenant's share among the slots where it has runs: equal parts; what one does not need goes to the others."""
+    slots = sorted(
+        (stand.wanted, slot) for (each, slot), stand in stands.items() if each == tenant and stand.wanted > 0
+    )
     parts: dict[int, int] = {}
     for place, (wanted, slot) in enumerate(slots):
         part = min(wanted, math.ceil(share / (len(slots) - place)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Hold, Send
+from noontide.actors.exchange import Exchange
 from noontide.actors.hand_out import send_of
 from noontide.actors.lease_keeper import LeaseKeeper
 from noontide.actors.partition import Partition
@@ -39,13 +40,16 @@ def load_positions(
     return latest
 
 
-def load_runs(index: DueIndex, partitions: Mapping[int, Partition], keeper: LeaseKeeper) -> list[Send]:
+def load_runs(
+    index: DueIndex, partitions: Mapping[int, Partition], keeper: LeaseKeeper, exchange: Exchange
+) -> list[Send]:
     """Read the live runs; returns the records that may not have been sent."""
     sends: list[Send] = []
     for number, partition in partitions.items():
         for key, value in _all_rows(index, *rows.kind_range(number, b"l")):
             run = decode_lease(key[2:], value)
             partition.live.put(run)
+            exchange.load_run(number, run)
             if run.state in (RunState.QUEUED, RunState.RUNNING):
                 sends += _resumed(index, partition, run, keeper)
     return sends

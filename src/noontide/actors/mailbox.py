@@ -20,6 +20,11 @@ class Message(NamedTuple):
     sender: int
     signal: Signal
 
+    @property
+    def size_bytes(self) -> int:
+        """Messages are small: they do not count."""
+        return 0
+
 
 class Mailbox:
     """The mailbox of one slot."""

@@ -5,7 +5,7 @@
                                         └── nobody waits any more ─────┴──> back
 
 Two numbers per limiter and tenant are durable: permits held (granted and not given back) and asked for. How many are in
-use follows from the live runs. What is held and neither used nor waited for is given back, so no crash leaks one.
+use follows from the live runs. What is held and not used is given back, so no crash leaks one.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class PermitWork:
 class Permits:
     """The permits of one slot. ageing_ms: see `actors.ready_queue`."""
 
-    def __init__(self, slot: int, ageing_ms: int) -> None:
-        self._slot = slot
+    def __init__(self, ageing_ms: int) -> None:
         self._ageing_ms = ageing_ms
         self._accounts: defaultdict[Key, _Account] = defaultdict(_Account)
         self._stands: dict[str, _Stand] = {}
@@ -87,7 +86,7 @@ class Permits:
     # --- gather
 
     def collect(self, messages: Iterable[Message], limit: int) -> PermitWork:
-        """Take grants, and let the runs that waited longest take what is in hand, at most `limit`."""
+        """Take grants, and let the runs whose turn it is take what is in hand, at most `limit`."""
         work = PermitWork(touched=set(self._unsettled))
         for message in messages:
             if isinstance(signal := message.signal, Grant):
@@ -114,10 +113,9 @@ class Permits:
         for key in sorted(work.touched | used.keys() | waiting.keys()):
             account, granted = self._accounts[key], work.grants[key]
             held, asked = account.held + granted, account.asked - granted
-            waits = account.waiting + waiting[key]
-            free = max(0, held - account.used - used[key])
-            back = max(0, free - waits)
-            lacking = waits - (free - back) - asked
+            # What is free goes back even if others wait here: whose turn it is, and when, the limiter says.
+            back = max(0, held - account.used - used[key])
+            lacking = account.waiting + waiting[key] - asked
             if back or lacking:
                 self._tell(key, Ask(key[0], key[1], lacking, back), scene)
             if back or lacking or granted:

@@ -75,6 +75,10 @@ class SchedulerSettings:
     """A lane in which nothing was claimed for so long counts as not listening: nothing is offered to it twice."""
     offers_kept_ms: int = DAY_MS
     """How long what was offered can be taken: `retention.ms` of `runs.<lane>`. After that, more may be offered."""
+    ageing_ms: int = MINUTE_MS
+    """Waiting for so long counts as much as one level of priority, within a tenant."""
+    grants_max: int = 2_000
+    """Permits that one limiter gives per cycle."""
     expiries_max: int = 500
     """Leases that expire per cycle, lane and slot."""
     timeout_grace_ms: int = 5_000

@@ -11,18 +11,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.exchange import Exchange, ExchangeWork
 from noontide.actors.forgetting import Forgetting
 from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
-from noontide.actors.partition import Budget, Partition, Poisoned, Work, take_inputs
+from noontide.actors.mailbox import Message
+from noontide.actors.partition import Budget, Partition, Poisoned, Work
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.request_input import Input
 from noontide.actors.review import Review
@@ -48,6 +50,7 @@ class Plan:
     world: World
     work: dict[int, Work]
     keeping: KeeperWork
+    exchange: ExchangeWork
     fetched: Mapping[bytes, bytes | None]
     effects: Effects
     expired: list[bytes]
@@ -59,11 +62,12 @@ class Slot:
 
     def __init__(self, names: Names, ports: SlotPorts, settings: SchedulerSettings, caution: Caution) -> None:
         self.names = names
-        self.ready = ReadyQueues()
+        self.ready = ReadyQueues(settings.ageing_ms)
         numbers = names.layout.partitions_of(names.slot)
         self.partitions = {number: Partition(number, settings, self.ready) for number in numbers}
         homes = {number: Homes(each.live, each.closing) for number, each in self.partitions.items()}
         self.keeper = LeaseKeeper(homes, settings)
+        self.exchange = Exchange(names, self.partitions, settings)
         self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
         self.counts: Counter[str] = Counter()
         self.cycle_number = 0
@@ -78,7 +82,6 @@ class Slot:
         self._forgetting = Forgetting(ports.index, names, settings)
         self._review: Review | None = None
         self._unsaved = False
-        self._mailbox: deque[Input] = deque()
 
     # --- the cycle
 
@@ -90,8 +93,8 @@ class Slot:
         self._decide(plan)
         if plan.effects.wants_fresh_config:
             config = await self._ports.config.refresh()
-            rooms, promised = plan.world.rooms, plan.world.promised
-            plan.world = replace(self._world(config, config_is_fresh=True), rooms=rooms, promised=promised)
+            routes = self._ports.breakers.routes(config, plan.world.now_ms)
+            plan.world = replace(plan.world, config=config, routes=routes, config_is_fresh=True)
             self._decide(plan)
         receipts = await self._commit(plan)
         self._apply(plan, receipts)
@@ -106,16 +109,17 @@ class Slot:
         for partition in self.partitions.values():
             partition.window.refill(self._ports.index.scan, now_ms=world.now_ms, horizon_ms=self._settings.horizon_ms)
         self._turn += 1
-        work = {} if self._mailbox and self._turn % 2 else self._collected(world)
-        if not work and self._mailbox:
+        work = {} if self.exchange.mailbox.has_request and self._turn % 2 else self._collected(world)
+        if not work and self.exchange.mailbox.has_request:
             work = self._forwarded()
-        world = self._take_ready(work, world)
+        exchange = self.exchange.collect(work, world, self._caution.limit)
+        world = self._take_ready(work, replace(world, permitted=exchange.permits.permitted))
         keeping = self.keeper.collect(self._caution.limit)
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
         expired = self._forgetting.due(world.now_ms)
-        if not work and not expired and not keeping:
+        if not work and not expired and not keeping and not exchange:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
         keys = list(wanted.union(self.keeper.wanted(keeping), self._forgetting.wanted(expired)))
@@ -125,8 +129,9 @@ class Slot:
             each.set_aside = self._caution.culprits_in(each)
         effects = Effects(self.names, fetched)
         return Plan(
-            world=world, work=work, keeping=keeping, fetched=fetched, effects=effects, expired=expired, positions={}
-        )
+            world=world, work=work, keeping=keeping, exchange=exchange, fetched=fetched, effects=effects,
+            expired=expired, positions={},
+        )  # fmt: skip
 
     def _take_ready(self, work: dict[int, Work], world: World) -> World:
         """Runs for which a lane's window has room, in the order of its queue; what falls due gets the rest."""
@@ -135,7 +140,8 @@ class Slot:
         if limit == 1 and work:
             limit = 0
         for lane in self.ready.lanes():
-            for number, run_id in self.ready.take(lane, min(limit, rooms.get(lane, 0))):
+            room = min(limit, rooms.get(lane, 0))
+            for number, run_id in self.ready.take(lane, room, world.config.limits.weight_of):
                 run = self._free_run(number, run_id)
                 if run is not None and run_id not in promised:
                     work.setdefault(number, Work()).released.append(run)
@@ -171,7 +177,8 @@ class Slot:
     def _forwarded(self) -> dict[int, Work]:
         """The oldest forwarded requests, in a cycle of their own: what is consumed of a mailbox is always a prefix."""
         work: dict[int, Work] = {}
-        for item in take_inputs(self._mailbox, self._budget(1)):
+        budget = self._budget(1)
+        for item in self.exchange.mailbox.take_requests(budget.inputs, budget.input_bytes):
             number = self.names.layout.partition_of(item.key or b"")
             work.setdefault(number, Work()).inputs.append(item)
         return work
@@ -183,6 +190,7 @@ class Slot:
                 self.keeper.decide(plan.keeping, Scene(plan.world, plan.effects))
                 for number, work in plan.work.items():
                     self.partitions[number].decide(work, Scene(plan.world, plan.effects))
+                self.exchange.decide(plan.exchange, Scene(plan.world, plan.effects))
             except Poisoned as poisoned:
                 set_aside = plan.work[poisoned.partition].set_aside
                 if id(poisoned.item) in set_aside:
@@ -234,11 +242,13 @@ class Slot:
         for number in runs.keys() | plan.work.keys():
             self.partitions[number].apply_runs(runs[number], plan.work.get(number), plan.world)
         self.keeper.apply(effects.run_changes, effects, plan.keeping)
+        self.exchange.apply(plan.exchange, effects, plan.world)
         if self._review is not None and self._review.is_over and effects.outputs:
             self._review = None
         self.positions.update(plan.positions)
         self._unsaved = not effects.outputs and (self._unsaved or self.mailbox_name in plan.positions)
         self.cycle_number += 1
+        self.requests_decided += len(plan.exchange.messages)
         for work in plan.work.values():
             self.requests_decided += len(work.inputs)
             self.backlog_bytes -= sum(item.size_bytes for item in work.inputs)
@@ -251,15 +261,16 @@ class Slot:
     def load(self) -> None:
         """Fill the memory from a restored index. Records that may not have been sent are sent again."""
         self.cycle_number = load_positions(self._ports.index, self.partitions, self.mailbox_name, self.positions)
-        sends = load_runs(self._ports.index, self.partitions, self.keeper)
+        self.exchange.load(self._ports.index)
+        sends = load_runs(self._ports.index, self.partitions, self.keeper, self.exchange)
         self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
 
-    def receive(self, item: Input) -> None:
-        """A request for one of the partitions has arrived."""
+    def receive(self, item: Input | Message) -> None:
+        """A request for one of the partitions has arrived, or a message of another slot."""
         self.backlog_bytes += item.size_bytes
-        if item.forwarded:
-            self._mailbox.append(item)
+        if isinstance(item, Message) or item.forwarded:
+            self.exchange.mailbox.put(item)
         else:
             self.partitions[item.source.partition].inbox.append(item)
 
@@ -274,12 +285,12 @@ class Slot:
     @property
     def backlog(self) -> int:
         """Requests received and not decided."""
-        return len(self._mailbox) + sum(len(partition.inbox) for partition in self.partitions.values())
+        return len(self.exchange.mailbox) + sum(len(partition.inbox) for partition in self.partitions.values())
 
     def next_wake_ms(self) -> int | None:
         """Broker time at which something is due by itself."""
-        times = [at for partition in self.partitions.values() if (at := partition.next_wake_ms()) is not None]
-        return min(times, default=None)
+        times = [self.exchange.next_wake_ms(), *(partition.next_wake_ms() for partition in self.partitions.values())]
+        return min((at for at in times if at is not None), default=None)
 
     @property
     def mailbox_name(self) -> str:
@@ -288,15 +299,10 @@ class Slot:
 
     # --- its parts
 
-    def _world(self, config: ConfigView, *, config_is_fresh: bool = False) -> World:
+    def _world(self, config: ConfigView) -> World:
         now_ms = self._ports.clock.now_ms()
-        return World(
-            now_ms=now_ms,
-            layout=self.names.layout,
-            config=config,
-            routes=self._ports.breakers.routes(config, now_ms),
-            config_is_fresh=config_is_fresh,
-        )
+        routes = self._ports.breakers.routes(config, now_ms)
+        return World(now_ms=now_ms, layout=self.names.layout, config=config, routes=routes)
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
         """`count` of the active partitions, another one first each time."""
@@ -322,6 +328,9 @@ class Slot:
                 name = number if not item.forwarded else self.mailbox_name
                 at = plan.positions.setdefault(name, dict(self.positions[name]))
                 at[item.source.name] = max(at.get(item.source.name, 0), item.source.offset + 1)
+        for message in plan.exchange.messages:
+            at = plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
+            at[message.source.name] = max(at.get(message.source.name, 0), message.source.offset + 1)
         for heard in plan.keeping.heard:
             at = plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
             name = f"worker-events.{heard.lane}"

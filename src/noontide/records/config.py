@@ -87,10 +87,7 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
         case "tenant":
             check_tenant(document)
         case "secret":
-            for member in ("tenants", "hosts"):
-                named = document.get(member)
-                if named != EVERYBODY and not (_is_names(named) and named):
-                    raise InvalidDefinition.of(f"/{member}", 'expected "*" or a list of names, not empty')
+            _check_secret(document)
         case "token":
             decode_token(name, document)
         case "calendar":
@@ -101,6 +98,13 @@ def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
             tenants = document.get("tenants", EVERYBODY)
             if tenants != EVERYBODY and not _is_names(tenants):
                 raise InvalidDefinition.of("/tenants", 'expected "*" or a list of tenant ids')
+
+
+def _check_secret(document: Mapping[str, object]) -> None:
+    for member in ("tenants", "hosts"):
+        named = document.get(member)
+        if named != EVERYBODY and not (_is_names(named) and named):
+            raise InvalidDefinition.of(f"/{member}", 'expected "*" or a list of names, not empty')
 
 
 def _is_names(value: object) -> bool:

@@ -1,7 +1,7 @@
 """The limits that operators have set, and which of them a run comes under.
 
-A limiter is named `tenant/<id>`, `target/<name>` or `key/<tenant>/<concurrency key>`; the order of its kinds is the order
-in which a run takes its permits, so that two runs never wait for each other.
+A limiter is named `tenant/<id>`, `target/<name>` or `key/<tenant>/<concurrency key>`; the order of these kinds is the
+order in which a run takes its permits, so that two runs never wait for each other.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def _read_tenant(
     if (weight := _float(document, "weight")) is not None:
         weights[tenant] = weight
     keys = document.get("concurrency_keys")
-    for name in keys if isinstance(keys, Mapping) else ():
-        ceilings[f"{KEY}{tenant}/{name}"] = Ceiling(concurrency=_int(keys, name))
+    if isinstance(keys, Mapping):
+        ceilings |= {f"{KEY}{tenant}/{name}": Ceiling(concurrency=_int(keys, name)) for name in keys}
 
 
 def _int(document: Mapping[str, object], name: str) -> int | None:

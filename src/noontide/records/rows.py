@@ -36,9 +36,7 @@ _FORGET_KEY = struct.Struct(">BcQ")
 _DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _FORGET, _META, _DEAD = (b"d", b"j", b"c", b"l", b"x", b"v", b"m", b"z")
 _GUARD, NOTE = b"g", b"n"
 _PREFIXED = (_JOB, _CURSOR, _LIVE, _CLAIMED, _META, _DEAD, _GUARD, NOTE)
-_PREFIXES = {
-    kind: [bytes([p]) + kind for p in range(256)] for kind in _PREFIXED
-}
+_PREFIXES = {kind: [bytes([p]) + kind for p in range(256)] for kind in _PREFIXED}
 
 
 class Purpose(IntEnum):

@@ -1,0 +1,102 @@
+"""What a slot and the others tell each other: its mailbox, and the actors that live by messages.
+
+A cycle of the slot goes through here as it goes through its partitions: `collect`, `decide` (after everything else),
+`apply`. What arrives, and what follows from it, is part of the cycle's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.limiters import Limiters, LimiterWork
+from noontide.actors.mailbox import Mailbox, Message
+from noontide.actors.partition import Partition, Work
+from noontide.actors.permits import Permits, PermitWork
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.world import World
+from noontide.core.run import Run
+from noontide.ports.due_index import DueIndex
+from noontide.records import rows, state
+
+PAGE = 1_000
+"""Rows read at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExchangeWork:
+    """What is decided in one cycle. messages: signals from other slots; permits, limiters: what follows from them."""
+
+    messages: list[Message] = field(default_factory=list)
+    permits: PermitWork = field(default_factory=PermitWork)
+    limiters: LimiterWork = field(default_factory=LimiterWork)
+
+    def __bool__(self) -> bool:
+        return bool(self.messages or self.permits or self.limiters)
+
+
+class Exchange:
+    """The messages of one slot, and what becomes of them."""
+
+    def __init__(self, names: Names, partitions: Mapping[int, Partition], settings: SchedulerSettings) -> None:
+        self.mailbox = Mailbox()
+        self.permits = Permits(settings.ageing_ms)
+        self.limiters = Limiters(settings.grants_max)
+        self._partitions = partitions
+        self._settings = settings
+        self._first = names.layout.partitions_of(names.slot)[0]
+
+    # --- gather
+
+    def collect(self, work: dict[int, Work], world: World, limit: int) -> ExchangeWork:
+        """Take messages, at most `limit`, and add the runs that they let go on to the partitions' work."""
+        messages = self.mailbox.take_messages(min(self._settings.inputs_max, limit))
+        runs_max = 0 if limit == 1 and work else min(self._settings.due_max, limit)
+        found = ExchangeWork(
+            messages=messages,
+            permits=self.permits.collect(messages, runs_max),
+            limiters=self.limiters.collect(messages, world.config, world.now_ms),
+        )
+        for run_id, number in found.permits.homes.items():
+            run = self._partitions[number].live.by_id.get(run_id)
+            if run is not None:
+                work.setdefault(number, Work()).released.append(run)
+        return found
+
+    def next_wake_ms(self) -> int | None:
+        """When something is to be done without a message; None when nothing is."""
+        return self.limiters.next_wake_ms()
+
+    # --- decide, apply
+
+    def decide(self, work: ExchangeWork, scene: Scene) -> None:
+        """Decide what follows from the messages, and from what became of the runs in this cycle."""
+        self.limiters.decide(work.limiters, scene)
+        self.permits.decide(work.permits, scene)
+
+    def apply(self, work: ExchangeWork, effects: Effects, world: World) -> None:
+        """Take over what the commit made true."""
+        self.permits.apply(effects, work.permits)
+        self.limiters.apply(effects, work.limiters, world.config)
+
+    # --- loading
+
+    def load(self, index: DueIndex) -> None:
+        """Read what the slot knew of others; its runs follow by `load_run`."""
+        for key, value in _all_rows(index, *rows.kind_range(self._first, rows.NOTE)):
+            record_key = key[2:]
+            if record_key.startswith(state.PERMITS):
+                self.permits.load_note(record_key, value)
+            elif record_key.startswith((state.LIMITER, state.RATE)):
+                self.limiters.load_note(record_key, value)
+
+    def load_run(self, partition: int, run: Run) -> None:
+        """A live run of an earlier owner."""
+        self.permits.load(partition, run)
+
+
+def _all_rows(index: DueIndex, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while found := index.scan(start, stop, PAGE):
+        yield from found
+        start = found[-1][0] + b"\0"
