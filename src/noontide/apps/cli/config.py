@@ -39,7 +39,7 @@ def put(key: str, value: str, cluster: Cluster) -> None:
     except InvalidDefinition as refused:
         raise Fault(f"{key}: {refused}") from refused
     reader = _reader(cluster)
-    if key.startswith("target/"):
+    if key.startswith("target/") and "topic" in document:
         _check_target(reader, str(document["topic"]))
     _write(reader, key, orjson.dumps(document))
     click.echo(f"{key} is set")
