@@ -10,7 +10,7 @@ from noontide.adapters.memory.index import MemoryIndex
 from noontide.adapters.memory.readers import MemoryReplay
 from noontide.core.cursor import JobState
 from noontide.ports.due_index import IndexBatch
-from noontide.ports.record_log import Record, TopicPartition
+from noontide.ports.record_log import Doubt, Record, TopicPartition
 from noontide.records import rows
 from noontide.records.topics import Layout
 from noontide.testing.builders import after_completion, cron, every, job, once
@@ -135,6 +135,50 @@ async def test_a_copy_older_than_tombstones_live_is_thrown_away(
     assert (restored.wiped_because is not None) is is_wiped
     if is_wiped:
         assert "360 minutes old" in str(restored.wiped_because)
+
+
+async def test_a_partition_that_was_silent_for_long_does_not_make_a_copy_old(stage: MemoryStage) -> None:
+    """Definitions change seldom, cursors often: each commit of the owner proves that nothing else was missed."""
+    stage.put(job("a", every("PT1H")))
+    await stage.run_until_idle()
+    for _ in range(10):
+        await stage.advance(HOUR_MS)
+    stage.checkpoint()
+    left = stage.slots[0].index.surviving_rows()
+    stage.put(job("a", every("PT2H")))
+    await stage.run_until_idle()
+    restored = _restore(stage, index := MemoryIndex(left))
+    assert restored.wiped_because is None
+    assert contents(index, stage.layout) == contents(stage.slots[0].index, stage.layout)
+
+
+async def test_a_copy_of_other_slots_is_thrown_away(stage: MemoryStage) -> None:
+    stage.put(job("a", every("PT1H")))
+    await stage.run_until_idle()
+    left = dict(stage.slots[0].index.scan(b"", b"\xff" * 4, 1 << 30))
+    key = rows.meta_key(0, rows.TOPIC_IDS)
+    left[key] = left[key].replace(b"slots=1", b"slots=2")
+    assert "created anew" in str(_restore(stage, MemoryIndex(left)).wiped_because)
+
+
+async def test_catching_up_does_not_wait_for_a_transaction_that_is_open(stage: MemoryStage) -> None:
+    await _busy(stage)
+    restorer = Restorer(
+        stage.slots[0].names, index=(index := MemoryIndex()), replay=MemoryReplay(stage.log), settings=stage.settings
+    )
+    assert restorer.catch_up(now_ms=stage.clock.now_ms()).records > 0
+    assert contents(index, stage.layout) == contents(stage.slots[0].index, stage.layout)
+    assert restorer.progress.read == restorer.progress.total > 0
+
+
+async def test_a_replay_that_is_given_up_ends(stage: MemoryStage) -> None:
+    await _busy(stage)
+    restorer = Restorer(
+        stage.slots[0].names, index=MemoryIndex(), replay=MemoryReplay(stage.log), settings=stage.settings
+    )
+    restorer.abandoned = True
+    with pytest.raises(Doubt, match="given up"):
+        restorer.restore(now_ms=stage.clock.now_ms())
 
 
 async def test_an_old_copy_that_lacks_nothing_is_kept(stage: MemoryStage) -> None:

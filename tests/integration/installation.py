@@ -124,6 +124,11 @@ class TopicLog:
         self._consumer.close()
 
 
+def owner_records(installation: Installation) -> list[Seen]:
+    """What owners said of their slots; standbys speak under keys of their own."""
+    return [each for each in installation.log("owners").look() if b"/" not in (each.key or b"")]
+
+
 def _seen(message: ck.Message) -> Seen:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from tests.kafka_scene import Collector, create_topic, keys, records, until
 
+from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
 from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.feed import KafkaFeed
-from noontide.adapters.kafka.membership import KafkaMembership
+from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.slot_log import KafkaSlotLog
 from noontide.adapters.system_clock import boot_ms
+from noontide.ports.membership import Assignment
 from noontide.ports.record_log import Doubt, Record, TopicPartition
 
 pytestmark = pytest.mark.slow
@@ -65,8 +67,9 @@ async def test_a_broker_that_is_killed_and_started_again(own: EmbeddedKafka) -> 
     await create_topic(own.bootstrap, AT.topic, partitions=4)
     log, sink = KafkaSlotLog(connection, transactional_id="slot"), Collector()
     feed = KafkaFeed(connection, loop=asyncio.get_running_loop())
-    told: list[frozenset[int]] = []
-    membership = KafkaMembership(connection, group="group", slots=4, topic=AT.topic)
+    told: list[Assignment] = []
+    options = MembershipOptions(group="group", topic=AT.topic)
+    membership = KafkaMembership(connection, rules=Rules(slots=4), options=options)
     await membership.join(told.append)
     await log.open()
     feed.attach(sink, {AT: 0})
@@ -81,9 +84,9 @@ async def test_a_broker_that_is_killed_and_started_again(own: EmbeddedKafka) -> 
     await log.commit({AT: records("after", 1)}, timeout_ms=10_000)
     got = await sink.until(lambda got: "after0" in keys(got))
     assert keys(got) == ["before0", "after0"]
-    other: list[frozenset[int]] = []
-    second = KafkaMembership(connection, group="group", slots=4, topic=AT.topic)
+    other: list[Assignment] = []
+    second = KafkaMembership(connection, rules=Rules(slots=4), options=options)
     await second.join(other.append)
-    await until(lambda: bool(other) and len(other[-1]) == len(told[-1]) == 2)  # the first is still a member
-    assert other[-1] | told[-1] == {0, 1, 2, 3}
+    await until(lambda: bool(other) and len(other[-1].owned) == len(told[-1].owned) == 2)  # the first is still a member
+    assert other[-1].owned | told[-1].owned == {0, 1, 2, 3}
     await asyncio.gather(log.close(), feed.close(), membership.leave(), second.leave())

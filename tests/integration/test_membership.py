@@ -9,9 +9,11 @@ from typing import Protocol
 import pytest
 from tests.kafka_scene import create_topic, until
 
+from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
-from noontide.adapters.kafka.membership import KafkaMembership, _discard
+from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions, _discard
 from noontide.adapters.system_clock import boot_ms
+from noontide.ports.membership import Assignment
 
 SLOTS = 8
 
@@ -26,11 +28,15 @@ class Member:
 
     def __init__(self, membership: KafkaMembership) -> None:
         self.membership = membership
-        self.told: list[frozenset[int]] = []
+        self.told: list[Assignment] = []
 
     @property
     def slots(self) -> frozenset[int]:
-        return self.told[-1] if self.told else frozenset()
+        return self.told[-1].owned if self.told else frozenset()
+
+    @property
+    def standby(self) -> frozenset[int]:
+        return self.told[-1].standby if self.told else frozenset()
 
     async def join(self) -> Member:
         await self.membership.join(self.told.append)
@@ -49,7 +55,9 @@ async def member(kafka: Kafka, prefix: str) -> AsyncIterator[NewMember]:
         made.append(
             Member(
                 KafkaMembership(
-                    KafkaConnection(kafka.bootstrap), group=f"{prefix}group", slots=SLOTS, topic=f"{prefix}state"
+                    KafkaConnection(kafka.bootstrap),
+                    rules=Rules(slots=SLOTS),
+                    options=MembershipOptions(group=f"{prefix}group", topic=f"{prefix}state"),
                 )
             )
         )
@@ -65,7 +73,7 @@ async def test_a_member_alone_has_all_slots_soon(member: NewMember) -> None:
     only = await member().join()
     await until(lambda: only.slots == frozenset(range(SLOTS)))
     assert boot_ms() - began_ms < 5_000
-    assert only.told == [frozenset(range(SLOTS))]
+    assert only.told == [Assignment(owned=frozenset(range(SLOTS)))]
 
 
 async def test_a_second_member_gets_half_and_the_first_keeps_half(member: NewMember) -> None:
@@ -74,7 +82,7 @@ async def test_a_second_member_gets_half_and_the_first_keeps_half(member: NewMem
     second = await member().join()
     await until(lambda: len(first.slots) == len(second.slots) == SLOTS // 2)
     assert first.slots | second.slots == set(range(SLOTS))
-    assert all(slots for slots in first.told)  # a rebalance never took everything away in between
+    assert all(told.owned for told in first.told)  # a rebalance never took everything away in between
 
 
 async def test_the_slots_of_one_who_leaves_are_taken_at_once_and_nobody_elses_move(member: NewMember) -> None:
@@ -102,6 +110,23 @@ async def test_the_slots_of_one_who_dies_are_taken_after_the_session_timeout(mem
     assert 4_000 < boot_ms() - began_ms < 12_000
 
 
+async def test_one_who_retires_gives_its_slots_away_and_is_told_so(member: NewMember) -> None:
+    first, second = await member().join(), await member().join()
+    await until(lambda: len(first.slots) == len(second.slots) == SLOTS // 2)
+    assert first.standby == second.slots
+    assert second.standby == first.slots
+    second.membership.retire()
+    await until(lambda: len(first.slots) == SLOTS)
+    await until(lambda: second.told[-1] == Assignment(retired=True))
+
+
+async def test_one_who_retires_alone_keeps_what_nobody_else_can_take(member: NewMember) -> None:
+    only = await member().join()
+    await until(lambda: len(only.slots) == SLOTS)
+    only.membership.retire()
+    await until(lambda: only.told[-1] == Assignment(owned=frozenset(range(SLOTS)), retired=True))
+
+
 async def test_leaving_leaves_no_task_behind(member: NewMember) -> None:
     before = asyncio.all_tasks()
     only = await member().join()
@@ -114,9 +139,8 @@ async def test_leaving_leaves_no_task_behind(member: NewMember) -> None:
 
 async def test_joining_without_a_broker_keeps_trying(prefix: str, unused_tcp_port: int) -> None:
     connection = KafkaConnection(f"127.0.0.1:{unused_tcp_port}")
-    lonely = await Member(
-        KafkaMembership(connection, group=f"{prefix}group", slots=SLOTS, topic=f"{prefix}state")
-    ).join()
+    options = MembershipOptions(group=f"{prefix}group", topic=f"{prefix}state")
+    lonely = await Member(KafkaMembership(connection, rules=Rules(slots=SLOTS), options=options)).join()
     await asyncio.sleep(0)
     await lonely.membership.leave()
     assert lonely.told == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RunningKafka
 from tests.integration.expectations import IntervalJob, Judgement, due_ms, instant_ms, judge
-from tests.integration.installation import Installation, eventually
+from tests.integration.installation import Installation, eventually, owner_records
 from tests.integration.scheduler_process import SchedulerProcess
 
 ANCHOR = "2026-01-01T00:00:00Z"
@@ -24,7 +24,7 @@ def installation(kafka: RunningKafka, prefix: str) -> Iterator[Installation]:
 
 def owned_by(installation: Installation, scheduler: SchedulerProcess) -> int:
     """How many slots name the process as their owner."""
-    latest = {each.key: str(each.document["owner"]) for each in installation.log("owners").look()}
+    latest = {each.key: str(each.document["owner"]) for each in owner_records(installation)}
     return sum(owner.endswith(f":{scheduler.pid}") for owner in latest.values())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RunningKafka
 from tests.integration.expectations import IntervalJob, instant_ms, judge
-from tests.integration.installation import Installation, eventually
+from tests.integration.installation import Installation, eventually, owner_records
 from tests.integration.scheduler_process import SchedulerProcess
 
 ANCHOR = "2026-01-01T00:00:00Z"
@@ -40,7 +40,7 @@ def define(installation: Installation, topic: str) -> list[IntervalJob]:
 
 def owners(installation: Installation) -> dict[bytes | None, str]:
     """Who took which slot last."""
-    return {each.key: str(each.document["owner"]) for each in installation.log("owners").look()}
+    return {each.key: str(each.document["owner"]) for each in owner_records(installation)}
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(4, marks=pytest.mark.slow)])

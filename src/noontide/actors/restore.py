@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from noontide.actors.effects import Names
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.definition import load_definition
 from noontide.core.errors import InvalidDefinition
 from noontide.ports.due_index import DueIndex, IndexBatch
-from noontide.ports.record_log import Incoming, Replay, TopicPartition
+from noontide.ports.record_log import Doubt, Incoming, Replay, TopicPartition
 from noontide.records import rows, state
 from noontide.records.job_row import encode_job_row
 from noontide.records.jobs import read_job_headers
@@ -32,6 +33,17 @@ class Restored:
     unreadable: tuple[str, ...]
     wiped_because: str | None
 
+    def __str__(self) -> str:
+        wiped = f"; local copy thrown away: {self.wiped_because}" if self.wiped_because else ""
+        return f"{self.records} records replayed{wiped}"
+
+
+class Progress(NamedTuple):
+    """How much of a replay is done, in offsets."""
+
+    read: int
+    total: int
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -42,7 +54,10 @@ class _Source:
 
 
 class Restorer:
-    """Restores one slot. Blocking; for a thread of its own."""
+    """Restores one slot. Blocking; for a thread of its own.
+
+    progress: of the replay under way. abandoned: set by another thread, the replay ends in a Doubt soon.
+    """
 
     def __init__(self, names: Names, *, index: DueIndex, replay: Replay, settings: SchedulerSettings) -> None:
         self._names = names
@@ -58,27 +73,77 @@ class Restorer:
             _Source(names.leases, rows.offset_key(first, rows.LEASES)),
         ]
         self._sources = {source.at: source for source in sources}
+        self._complete_key = rows.meta_key(first, rows.COMPLETE)
         self._unreadable: list[str] = []
+        self.progress = Progress(0, 0)
+        self.abandoned = False
 
     def restore(self, *, now_ms: int) -> Restored:
         """Replay to the ends as of now. Raises Doubt when the log cannot be read, IndexFailed when the disk cannot."""
-        ends = self._replay.end_offsets(tuple(self._sources))
+        return self._replayed(self._replay.end_offsets(tuple(self._sources)), now_ms)
+
+    def catch_up(self, *, now_ms: int) -> Restored:
+        """Replay what can be read now, while another owner may be writing; raises like `restore`."""
+        return self._replayed(self._replay.stable_offsets(tuple(self._sources)), now_ms)
+
+    def _replayed(self, ends: Mapping[TopicPartition, int], now_ms: int) -> Restored:
+        wiped_because = self._check(ends, now_ms)
+        positions, records = dict(self.offsets()), 0
+        self.progress = Progress(0, sum(max(0, ends[at] - offset) for at, offset in positions.items()))
+        for chunk in self._replay.read(positions, ends):
+            if self.abandoned:
+                raise Doubt("the replay was given up")
+            self.apply(chunk)
+            records += len(chunk)
+            self._move(positions, chunk)
+        self.progress = Progress(self.progress.total, self.progress.total)
+        self.note_complete(now_ms)
+        self._index.checkpoint()
+        return Restored(records=records, unreadable=tuple(self._unreadable), wiped_because=wiped_because)
+
+    def prepare(self, *, now_ms: int) -> dict[TopicPartition, int]:
+        """Throw the copy away if it cannot be trusted; where to read on. Raises like `restore`."""
+        self._check(self._replay.end_offsets(tuple(self._sources)), now_ms)
+        return self.offsets()
+
+    def apply(self, chunk: list[Incoming]) -> None:
+        """Make rows of records."""
+        self._index.write(self._batch(chunk))
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """What the rows reflect, by source."""
+        return {at: self._offset(source)[0] for at, source in self._sources.items()}
+
+    def checkpoint(self) -> None:
+        """Make the rows durable."""
+        self._index.checkpoint()
+
+    def note_complete(self, at_ms: int) -> None:
+        """Everything that was committed before a time (broker time) is in the rows."""
+        self._index.write(IndexBatch(puts={self._complete_key: rows.encode_complete(at_ms)}))
+
+    def _move(self, positions: dict[TopicPartition, int], chunk: list[Incoming]) -> None:
+        read, total = self.progress
+        for record in chunk:
+            at = TopicPartition(record.topic, record.partition)
+            read += record.offset + 1 - positions[at]
+            positions[at] = record.offset + 1
+        self.progress = Progress(min(read, total), total)
+
+    def _check(self, ends: Mapping[TopicPartition, int], now_ms: int) -> str | None:
+        """Why the local copy was thrown away; None when it is used."""
         ids = self._replay.topic_ids(sorted({at.topic for at in self._sources}))
-        identity = ",".join(f"{topic}={ids[topic]}" for topic in sorted(ids)).encode()
+        names = ",".join(f"{topic}={ids[topic]}" for topic in sorted(ids))
+        identity = f"{names},slots={self._names.layout.slots}".encode()
         wiped_because = self._unusable(ends, identity, now_ms)
         if wiped_because is not None:
             self._index.wipe()
         self._index.write(IndexBatch(puts={self._identity_key: identity}))
-        positions, records = {at: self._offset(source)[0] for at, source in self._sources.items()}, 0
-        for chunk in self._replay.read(positions, ends):
-            self._index.write(self._batch(chunk))
-            records += len(chunk)
-        self._index.checkpoint()
-        return Restored(records=records, unreadable=tuple(self._unreadable), wiped_because=wiped_because)
+        return wiped_because
 
     def _unusable(self, ends: Mapping[TopicPartition, int], identity: bytes, now_ms: int) -> str | None:
         """Why the local copy cannot be trusted: older than tombstones live, or from another log."""
-        known = self._index.get_many([self._identity_key])[0]
+        known, complete = self._index.get_many([self._identity_key, self._complete_key])
         if known is not None and known != identity:
             return "the topics it was made from have been created anew"
         old: dict[TopicPartition, int] = {}
@@ -86,7 +151,8 @@ class Restorer:
             offset, appended_ms = self._offset(source)
             if offset > ends[at]:
                 return f"{at.topic}/{at.partition} ends at {ends[at]}, before the copy's {offset}"
-            if offset and offset < ends[at] and now_ms - appended_ms > self._settings.checkpoint_max_age_ms:
+            age_ms = now_ms - max(appended_ms, rows.decode_complete(complete))
+            if offset and offset < ends[at] and age_ms > self._settings.checkpoint_max_age_ms:
                 old[at] = offset
         # What follows may be the marker of the copy's own last transaction: then it lacks nothing, however old.
         for missing in self._replay.read(old, {at: ends[at] for at in old}):

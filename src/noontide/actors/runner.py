@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-import orjson
-
+from noontide.actors.announcer import Announcer
 from noontide.actors.answerer import Answerer
 from noontide.actors.breaker import Breakers
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Decided, Names
-from noontide.actors.inputs import Inputs
+from noontide.actors.intake import Intake
+from noontide.actors.local_index import close_index
 from noontide.actors.restore import Restored, Restorer
 from noontide.actors.sender import Sender
 from noontide.actors.settings import SchedulerSettings
@@ -32,8 +33,9 @@ from noontide.actors.slot import Slot
 from noontide.actors.slot_ports import SlotPorts, to_nobody
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex, IndexFailed
-from noontide.ports.record_log import Courier, Doubt, Feed, Fenced, Incoming, Record, Replay, SlotLog, TopicPartition
+from noontide.ports.record_log import Courier, Doubt, Feed, Fenced, Replay, SlotLog, TopicPartition
 from noontide.records.config import ConfigView
+from noontide.records.owners import OwnerStatus, Speaker
 
 log = logging.getLogger("noontide.slot")
 
@@ -47,6 +49,7 @@ class Phase(StrEnum):
 
     TAKING_OVER = "taking over"
     WORKING = "working"
+    HANDING_OVER = "handing over"
     FENCED = "fenced"
     STOPPED = "stopped"
 
@@ -72,28 +75,44 @@ class RunnerPorts:
 
 
 class SlotRunner:
-    """Runs one slot until it is stopped or fenced."""
+    """Runs one slot until it is stopped or fenced.
 
-    def __init__(self, names: Names, ports: RunnerPorts, settings: SchedulerSettings) -> None:
+    index: the open copy of a standby, which then needs no long replay. `release` gives it back after `run`.
+    """
+
+    def __init__(
+        self, names: Names, ports: RunnerPorts, settings: SchedulerSettings, *, index: DueIndex | None = None
+    ) -> None:
         self.names = names
         self.phase = Phase.TAKING_OVER
         self.slot: Slot | None = None
         self.restored: Restored | None = None
+        self.load = 0
         self._ports = ports
         self._settings = settings
-        self._inputs = Inputs(names.layout, names.slot)
+        self._intake = Intake(names, ports.feed, ports.replay, settings, wake=self._woken)
         self._caution = Caution(settings.inputs_max)
         self._log = ports.open_log(names.slot)
-        self._index: DueIndex | None = None
+        self._announcer = Announcer(
+            names,
+            ports.courier,
+            ports.clock,
+            speaker=Speaker(ports.owner, url=ports.url),
+            timeout_ms=settings.send_timeout_ms,
+        )
+        self._index = index
+        self._is_warm = index is not None
+        self._restorer: Restorer | None = None
+        self._offsets: dict[TopicPartition, int] = {}
         self._checkpointing: asyncio.Future[None] | None = None
         self._answerer: Answerer | None = None
         self._lanes_probed_ms = 0.0
         self._wake = asyncio.Event()
         self._stopping = False
+        self._leaves_ms: float | None = None
+        self._cycled_ms = 0
         self._doubts = 0
-        self._attached: set[TopicPartition] = set()
-        self._paused = False
-        self._first_requests = 0
+        self._restore_ms: int | None = None
         self._domains_changed = False
 
     async def run(self) -> Phase:
@@ -103,11 +122,21 @@ class SlotRunner:
                 await self._own()
             self.phase = Phase.STOPPED
         except Fenced as error:
-            log.warning("slot %d: %s", self.names.slot, error)
+            if self._leaves_ms is None:
+                log.warning("slot %d: %s", self.names.slot, error)
+            else:
+                log.info("slot %d: handed over", self.names.slot)
             self.phase = Phase.FENCED
         finally:
             await self._close()
         return self.phase
+
+    @property
+    def freshness(self) -> int | None:
+        """The sum of the offsets that the index reflects; None before anything is known."""
+        slot = self.slot
+        offsets = self._offsets if slot is None else {**self._offsets, **slot.reflected.offsets}
+        return sum(offsets.values()) if offsets else None
 
     async def _own(self) -> None:
         """From a take-over to the next doubt."""
@@ -116,11 +145,13 @@ class SlotRunner:
             try:
                 await self._work(slot)
             finally:
-                self._detach()
+                self._intake.detach()
                 await sender.close()
         except (Fenced, asyncio.CancelledError):
             raise
         except (Doubt, IndexFailed) as error:
+            if self._is_leaving(error):
+                return
             log.warning("slot %d: %s; replaying", self.names.slot, error)
             await self._after_doubt(error)
         except Exception as error:  # a fault of ours: the log still knows everything, so go on from there
@@ -136,25 +167,48 @@ class SlotRunner:
     def stop(self) -> None:
         """Finish the cycle under way, then stop."""
         self._stopping = True
+        if self._restorer is not None:
+            self._restorer.abandoned = True
         self._wake.set()
+
+    def hand_over(self) -> None:
+        """Work on until another owner takes the slot, at most for `handover_ms`; then end."""
+        if self.phase is Phase.WORKING:
+            self._leaves_ms = self._ports.clock.boot_ms() + self._settings.handover_ms
+            self.phase = Phase.HANDING_OVER
+            self._wake.set()
+        elif self.phase is Phase.TAKING_OVER:
+            self.stop()
+
+    def keep(self) -> None:
+        """The slot is not to be handed over after all."""
+        if self.phase is Phase.HANDING_OVER:
+            self.phase, self._leaves_ms = Phase.WORKING, None
 
     def config_changed(self, view: ConfigView) -> None:
         """New request domains may have appeared."""
         self._domains_changed = bool(view.domains or view.lanes)
         self._wake.set()
 
+    def release(self) -> DueIndex | None:
+        """The open index, for whoever goes on with it; None when it had to be closed."""
+        index, self._index = self._index, None
+        return index
+
     # --- taking over
 
     async def _take_over(self) -> tuple[Slot, Sender]:
         self.phase, self.slot = Phase.TAKING_OVER, None
-        began_ms = self._ports.clock.boot_ms()
-        await self._log.open()
-        await self._probe()
-        config = await self._ports.config.refresh()
         if self._index is None:
             self._index = await asyncio.to_thread(self._ports.open_index, self.names.slot)
-        restorer = Restorer(self.names, index=self._index, replay=self._ports.replay, settings=self._settings)
-        self.restored = await asyncio.to_thread(partial(restorer.restore, now_ms=self._ports.clock.now_ms()))
+        if not self._is_warm and self._ports.clock.trusted():
+            self._is_warm = True  # while the owner before, if there is one, works on
+            await self._replayed(self._index, ahead=True)
+        began_ms = self._ports.clock.boot_ms()
+        await self._log.open()
+        await self._announcer.tell(OwnerStatus(self.phase))
+        config = await self._ports.config.refresh()
+        self.restored = await self._replayed(self._index)
         sender = Sender(self._ports.courier, self._delivered, self._settings)
         answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
         ports = SlotPorts(
@@ -170,97 +224,36 @@ class SlotRunner:
         self._answerer = answerer
         slot = Slot(self.names, ports, self._settings, self._caution)
         slot.load()
-        await self._read_requests(slot, config)
+        await self._intake.begin(slot, config)
         self.slot, self.phase = slot, Phase.WORKING
         for what in self.restored.unreadable[:UNREADABLE_LOGGED_MAX]:
             log.warning("slot %d: passed over %s", self.names.slot, what)
-        restore_ms = self._ports.clock.boot_ms() - began_ms
-        log.info(
-            "slot %d: owned after %.0f ms (%d records replayed%s)", self.names.slot, restore_ms, self.restored.records,
-            f"; local copy thrown away: {self.restored.wiped_because}" if self.restored.wiped_because else "",
-        )  # fmt: skip
-        await self._probe(restore_ms=restore_ms)
+        self._restore_ms = round(self._ports.clock.boot_ms() - began_ms)
+        log.info("slot %d: owned after %d ms (%s)", self.names.slot, self._restore_ms, self.restored)
+        await self._announcer.tell(OwnerStatus(self.phase, restore_ms=self._restore_ms))
         return slot, sender
 
-    async def _read_requests(self, slot: Slot, config: ConfigView) -> None:
-        """Requests that are in the log by now are decided before anything fires: one of them may be a delete."""
-        read = partial(self._inputs.read, self._ports.replay, slot.positions, config)
-        found = await asyncio.to_thread(read, records_max=self._settings.inbox_high)
-        for record in found.records:
-            self._take(slot, record)
-        self._first_requests = slot.backlog
-        self._attach(found.reached)
+    async def _replayed(self, index: DueIndex, *, ahead: bool = False) -> Restored:
+        """Bring the index up to the log in a thread, and say meanwhile how far it is."""
+        restorer = Restorer(self.names, index=index, replay=self._ports.replay, settings=self._settings)
+        self._restorer = restorer
+        restorer.abandoned = self._stopping
+        work = partial(restorer.catch_up if ahead else restorer.restore, now_ms=self._ports.clock.now_ms())
+        replaying = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            while not (await asyncio.wait({replaying}, timeout=self._settings.status_ms / 1000))[0]:
+                if not ahead:
+                    status = OwnerStatus("replaying", read=restorer.progress.read, total=restorer.progress.total)
+                    self._announcer.tell_meanwhile(status)
+            return replaying.result()
+        finally:
+            restorer.abandoned = True
+            await asyncio.wait({replaying})
+            self._restorer = None
+            self._offsets = restorer.offsets() if replaying.exception() is None else {}
 
-    async def _probe(self, *, restore_ms: float | None = None) -> None:
-        """Say who owns the slot; the answer tells the broker's time."""
-        clock, names = self._ports.clock, self.names
-        sent_boot_ms = clock.boot_ms()
-        numbers = names.layout.partitions_of(names.slot)
-        value = {
-            "slot": names.slot,
-            "owner": self._ports.owner,
-            "url": self._ports.url,
-            "generation": 0,
-            "since": clock.now_ms() if clock.trusted() else 0,
-            "partitions": [numbers[0], numbers[-1]],
-            "restore_ms": None if restore_ms is None else round(restore_ms),
-        }
-        record = Record(str(names.slot).encode(), orjson.dumps(value))
-        topic = names.layout.name("owners")
-        delivery = await self._ports.courier.send(topic, record, partition=0, timeout_ms=self._settings.send_timeout_ms)
-        if delivery.receipt is None:
-            raise Doubt(f"the broker's time is unknown: {delivery.error}")
-        clock.observe(
-            appended_ms=delivery.receipt.appended_ms,
-            sent_boot_ms=sent_boot_ms,
-            acknowledged_boot_ms=clock.boot_ms(),
-        )
-
-    # --- inputs
-
-    def _attach(self, positions: Mapping[TopicPartition, int]) -> None:
-        fresh = {at: offset for at, offset in positions.items() if at not in self._attached}
-        self._ports.feed.attach(self._receive, fresh)
-        self._attached |= fresh.keys()
-
-    async def _attach_new_domains(self, slot: Slot) -> None:
-        """Topics of request domains that were configured, or created, since the last look."""
-        config = self._ports.config.view
-        wanted = set(self._inputs.partitions(config.domains, config.lanes)) - self._attached
-        if wanted:
-            existing = await asyncio.to_thread(self._ports.replay.stable_offsets, tuple(wanted))
-            self._attach({at: self._inputs.position(at, slot.positions) for at in existing})
-
-    def _detach(self) -> None:
-        self._ports.feed.detach(tuple(self._attached))
-        self._attached, self._paused = set(), False
-
-    def _receive(self, records: list[Incoming]) -> None:
-        slot = self.slot
-        if slot is None:
-            return
-        for record in records:
-            self._take(slot, record)
-        if not self._paused and self._is_full(slot, share=1):
-            self._paused = True
-            self._ports.feed.pause(tuple(self._attached))
+    def _woken(self) -> None:
         self._wake.set()
-
-    def _is_full(self, slot: Slot, *, share: int) -> bool:
-        """Whether more than a share (1 = all, 2 = half) of what may wait waits."""
-        settings = self._settings
-        too_many = slot.backlog + len(slot.keeper.inbox) > settings.inbox_high // share
-        return too_many or slot.backlog_bytes > settings.inbox_high_bytes // share
-
-    def _take(self, slot: Slot, record: Incoming) -> None:
-        if self._inputs.is_event(record):
-            heard = self._inputs.heard(record)
-            if heard is not None:
-                slot.hear(heard)
-            return
-        request = self._inputs.request(record)
-        if request is not None:
-            slot.receive(request)
 
     def _delivered(self, partition: int, event: Delivered) -> None:
         if self.slot is not None:
@@ -274,28 +267,52 @@ class SlotRunner:
         checkpoint_ms = probe_ms = clock.boot_ms()
         while not self._stopping:
             self._wake.clear()
-            slot.holds_fire = slot.requests_decided < self._first_requests
+            slot.holds_fire = slot.requests_decided < self._intake.first_requests
             if self._domains_changed:
                 self._domains_changed = False
-                await self._attach_new_domains(slot)
-            worked = await slot.cycle()
-            self._doubts = 0 if worked else self._doubts
-            if self._paused and not self._is_full(slot, share=2):
-                self._paused = False
-                self._ports.feed.resume(tuple(self._attached))
+                await self._intake.attach_new(slot, self._ports.config.view)
+            worked = await self._cycle(slot)
+            self._intake.ease(slot)
             now_ms = clock.boot_ms()
             if now_ms - checkpoint_ms > settings.checkpoint_ms:
                 checkpoint_ms = now_ms
                 await self._checkpoint()
-            if now_ms - probe_ms > (settings.probe_ms if clock.trusted() else settings.distrust_probe_ms):
+            if now_ms - probe_ms > (settings.status_ms if clock.trusted() else settings.distrust_probe_ms):
+                self._tell(slot, now_ms - probe_ms)
                 probe_ms = now_ms
-                await self._probe()
                 self._domains_changed = True
             self._move_lease_time(slot)
             if worked:
                 await asyncio.sleep(settings.cycle_gap_ms / 1000)
             else:
                 await self._sleep(slot)
+
+    async def _cycle(self, slot: Slot) -> bool:
+        """One cycle; while the slot is handed over, also a look whether it still is ours."""
+        worked = await slot.cycle()
+        if worked:
+            self._doubts, self._cycled_ms = 0, self._ports.clock.now_ms()
+        elif self._leaves_ms is not None:
+            await slot.prove()
+        if self._leaves_ms is not None and self._ports.clock.boot_ms() > self._leaves_ms:
+            log.info("slot %d: nobody took it in %d ms", self.names.slot, self._settings.handover_ms)
+            self._stopping = True
+        return worked
+
+    def _tell(self, slot: Slot, elapsed_ms: float) -> None:
+        """Say how the slot is; its load is records written per second, the latest counting half."""
+        now_ms, wake_ms = self._ports.clock.now_ms(), slot.next_wake_ms()
+        self.load = round((self.load + slot.reflected.records * 1000 / max(1.0, elapsed_ms)) / 2)
+        slot.reflected.records = 0
+        status = OwnerStatus(
+            self.phase,
+            restore_ms=self._restore_ms,
+            lag=slot.backlog,
+            late_ms=0 if wake_ms is None else max(0, now_ms - wake_ms),
+            cycle=slot.cycle_number,
+            cycle_at=self._cycled_ms,
+        )
+        self._announcer.tell_meanwhile(status)
 
     async def _sleep(self, slot: Slot) -> None:
         """Until something arrives, something is due, or a heartbeat has passed."""
@@ -305,6 +322,8 @@ class SlotRunner:
             delay_ms = min(delay_ms, max(1.0, wake_ms - self._ports.clock.now_ms()))
         if not slot.may_fire:
             delay_ms = float(self._settings.hold_poll_ms)
+        if self._leaves_ms is not None:
+            delay_ms = min(delay_ms, float(self._settings.handover_poll_ms))
         await self._pause(delay_ms)
 
     def _move_lease_time(self, slot: Slot) -> None:
@@ -315,6 +334,14 @@ class SlotRunner:
             self._answerer.probe(slot.keeper.silent_lanes(self._ports.clock.now_ms(), silence_ms))
 
     # --- leaving
+
+    def _is_leaving(self, error: Exception) -> bool:
+        """Whether a doubt ends the work here: taking a slot again that is handed over would fence the next owner."""
+        if self._leaves_ms is None and not self._stopping:
+            return False
+        log.info("slot %d: ends with a doubt: %s", self.names.slot, error)
+        self._stopping = True
+        return True
 
     async def _after_doubt(self, error: Exception) -> None:
         self.slot = None
@@ -345,16 +372,25 @@ class SlotRunner:
             await flush
 
     async def _close_index(self) -> None:
-        await self._checkpointed()
-        index, self._index = self._index, None
+        """Close the index, whatever the disk says to that: the log has everything."""
+        index = self.release()
+        with suppress(IndexFailed):
+            await self._checkpointed()
         if index is not None:
-            await asyncio.to_thread(index.close)
+            await close_index(index, self.names.slot)
 
     async def _close(self) -> None:
-        self._detach()
-        self.slot = None
+        """Leave the slot to others first, then make the copy durable."""
+        self._intake.detach()
+        if self.slot is not None:
+            self._offsets |= self.slot.reflected.offsets
+            self.slot = None
         await self._log.close()
+        await self._announcer.close()
         try:
-            await self._close_index()
+            await self._checkpointed()
+            if self._index is not None:
+                await asyncio.to_thread(self._index.checkpoint)
         except IndexFailed as error:
             log.warning("slot %d: %s", self.names.slot, error)
+            await self._close_index()

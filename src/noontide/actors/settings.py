@@ -45,6 +45,28 @@ class SchedulerSettings:
     """Longest pause before a replay."""
     fenced_retry_ms: int = 5_000
     """When another owner took a slot that the group still gives to us: pause before asking for it again."""
+    session_timeout_ms: int = 6_000
+    """Silence after which the group takes a scheduler for dead; not below `group.min.session.timeout.ms`."""
+    standby_replicas: int = 1
+    """Schedulers that keep a copy of each slot beside its owner, so that a take-over takes seconds. May be 0."""
+    standby_poll_ms: int = 500
+    """How often a standby copies what is new."""
+    standby_records_max: int = 2_000
+    """Records that a standby copies in one go."""
+    standby_cpu_percent: int = 25
+    """Share of one core that the copying of one slot may use."""
+    standby_verify_ms: int = MINUTE_MS
+    """How often a standby makes sure that it lacks nothing."""
+    standby_retry_ms: int = 2_000
+    """Pause before a standby begins again after the log or the disk could not be read."""
+    warm_lag_max: int = 20_000
+    """Records that a copy may lack and still count as warm: a slot moves from a living owner to warm copies only."""
+    warming_retry_ms: int = 10_000
+    """Pause before a scheduler asks again for the slots that it has warmed."""
+    handover_ms: int = 20_000
+    """How long an owner works on after its slot was given to another scheduler, if that does not take it before."""
+    handover_poll_ms: int = 100
+    """How often it then looks whether the slot is taken, when it has nothing else to do."""
     missed_walk_max: int = 10_000
     """Missed occurrences looked at in one step of a job; the rest follows in the next cycle."""
     catch_up_poll_ms: int = 1_000
@@ -97,8 +119,8 @@ class SchedulerSettings:
     """Older local copies are thrown away: compaction may have removed tombstones they never saw.
 
     Half of the smallest `delete.retention.ms` (`state` and `leases`: 12 h)."""
-    probe_ms: int = 30_000
-    """How often an owner asks the broker for its time."""
+    status_ms: int = 5_000
+    """How often owners and standbys say on `owners` how they are; the answer tells the broker's time."""
     distrust_probe_ms: int = 250
     """The same while the broker's clock is not trusted."""
     hold_poll_ms: int = 20

@@ -26,6 +26,7 @@ from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.mailbox import Message
 from noontide.actors.partition import Budget, Partition, Poisoned, Work
 from noontide.actors.ready_queue import ReadyQueues
+from noontide.actors.reflected import Reflected
 from noontide.actors.request_input import Input
 from noontide.actors.review import Review
 from noontide.actors.settings import SchedulerSettings
@@ -34,7 +35,6 @@ from noontide.actors.world import World
 from noontide.core.run import Run
 from noontide.core.zones import tzdata_version
 from noontide.ports.record_log import Doubt, Receipt, TopicPartition
-from noontide.records import rows
 from noontide.records.config import ConfigView
 from noontide.records.state import Position
 from noontide.records.topics import DEFAULT_LANES
@@ -69,6 +69,7 @@ class Slot:
         self.keeper = LeaseKeeper(homes, settings)
         self.exchange = Exchange(names, self.partitions, settings)
         self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
+        self.reflected = Reflected(names)
         self.counts: Counter[str] = Counter()
         self.cycle_number = 0
         self.holds_fire = False
@@ -103,6 +104,15 @@ class Slot:
         if plan.effects.decided:
             self._ports.decided(plan.effects.decided)
         return True
+
+    async def prove(self) -> None:
+        """Commit what was read so far and nothing else, which only the owner can. Raises like `cycle`."""
+        effects = Effects(self.names, {})
+        position = Position(self.positions[self.mailbox_name], self._ports.config.view.offset, self.cycle_number)
+        effects.put_position(self.first_partition, self.mailbox_name, position)
+        receipts = await self._ports.log.commit(effects.outputs, timeout_ms=self._settings.commit_timeout_ms)
+        effects.index.puts.update(self.reflected.note(receipts))
+        self._ports.index.write(effects.index)
 
     def _gather(self) -> Plan | None:
         world = self._world(self._ports.config.view)
@@ -231,8 +241,7 @@ class Slot:
 
     def _apply(self, plan: Plan, receipts: Mapping[TopicPartition, Receipt]) -> None:
         effects = plan.effects
-        for written, receipt in receipts.items():
-            self._note_offset(effects, written, receipt)
+        effects.index.puts.update(self.reflected.note(receipts))
         self._ports.index.write(effects.index)
         for key, value in effects.due_changes:
             self.partitions[key[0]].apply_due(key, value)
@@ -348,19 +357,6 @@ class Slot:
     def first_partition(self) -> int:
         """The partition under which the slot's own rows are kept."""
         return next(iter(self.partitions))
-
-    def _note_offset(self, effects: Effects, written: TopicPartition, receipt: Receipt) -> None:
-        """The index reflects its source topics up to here; in the same batch as the rows."""
-        names = self.names
-        if written.topic == names.jobs:
-            key = rows.offset_key(written.partition, rows.JOBS)
-        elif written == names.state:
-            key = rows.offset_key(self.first_partition, rows.STATE)
-        elif written == names.leases:
-            key = rows.offset_key(self.first_partition, rows.LEASES)
-        else:
-            return
-        effects.index.puts[key] = rows.encode_offset(receipt.next_offset, receipt.appended_ms)
 
     def _blame(self, doubt: Doubt, plan: Plan) -> None:
         """Learn from a failed commit: a target topic is distrusted, otherwise less is tried at a time."""

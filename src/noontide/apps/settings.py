@@ -13,6 +13,7 @@ from noontide.apps.api.settings import ApiSettings
 from noontide.core.errors import InvalidDefinition
 from noontide.core.limits import Limits
 
+MAY_BE_ZERO = frozenset({"standby_replicas"})
 T = TypeVar("T", SchedulerSettings, ApiSettings)
 
 
@@ -40,7 +41,7 @@ DEFINITIONS = _Group(Limits, "NOONTIDE_LIMIT_", "Definitions")
 def scheduler_settings(environment: Mapping[str, str], assignments: Sequence[str] = ()) -> SchedulerSettings:
     """The defaults, changed by variables, changed by `NAME=VALUE` assignments.
 
-    Raises InvalidDefinition for an unknown name or a value that is not a whole number above 0.
+    Raises InvalidDefinition for an unknown name or a value that is not a whole number above 0; see `MAY_BE_ZERO`.
     """
     return _chosen(SchedulerSettings(), SCHEDULER, environment, assignments)
 
@@ -102,7 +103,8 @@ def settings_page() -> str:
 def _number(name: str, text: str, known: Collection[str]) -> int:
     if name not in known:
         raise InvalidDefinition.of(f"/{name}", f"is not a setting; known are {', '.join(sorted(known))}")
-    if not text.isascii() or not text.replace("_", "").isdigit() or int(text) == 0:
+    is_number = text.isascii() and text.replace("_", "").isdigit()
+    if not is_number or (int(text) == 0 and name not in MAY_BE_ZERO):
         raise InvalidDefinition.of(f"/{name}", f"{text!r} is not a whole number above 0")
     return int(text)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +16,18 @@ from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Names
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.standby import Standby, StandbyPorts
 from noontide.actors.supervisor import Supervisor
+from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
 from noontide.adapters.kafka.feed import KafkaFeed
 from noontide.adapters.kafka.inspector import KafkaInspector
-from noontide.adapters.kafka.membership import KafkaMembership
+from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.slot_log import KafkaSlotLog
 from noontide.adapters.kafka.topics import check_layout, read_meta
+from noontide.adapters.rocksdb.copies import LocalCopies
 from noontide.adapters.rocksdb.index import RocksIndex
 from noontide.adapters.rocksdb.options import SharedMemory
 from noontide.adapters.system_clock import BrokerClock
@@ -71,11 +75,21 @@ async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
     layout = await asyncio.to_thread(find_layout, options.connection, options.prefix)
     async with AsyncExitStack() as stack:
         supervisor = await _supervisor(options, layout, stack)
+        settings = options.settings
         membership = KafkaMembership(
             options.connection,
-            group=f"{layout.prefix}{options.group}",
-            slots=layout.slots,
-            topic=layout.name("state"),
+            rules=Rules(
+                slots=layout.slots,
+                standby_replicas=settings.standby_replicas,
+                warm_lag_max=settings.warm_lag_max,
+            ),
+            options=MembershipOptions(
+                group=f"{layout.prefix}{options.group}",
+                topic=layout.name("state"),
+                host=socket.gethostname(),
+                session_timeout_ms=settings.session_timeout_ms,
+            ),
+            standing=supervisor.standing,
         )
         calm_garbage_collection()
         await supervisor.run(membership, stop)
@@ -90,7 +104,7 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
     courier = KafkaCourier(connection)
     stack.push_async_callback(courier.close)
     replay = KafkaReplay(connection)
-    memory = SharedMemory(block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes)
+    copies = LocalCopies(options.data, layout.slots)
 
     def config_changed(view: ConfigView) -> None:
         for topic in view.topics:
@@ -110,9 +124,6 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
             time_source=clock,
         )
 
-    def open_index(slot: int) -> RocksIndex:
-        return RocksIndex(options.data / f"slot-{slot}", format_id=FORMAT_ID, shared=memory)
-
     directory = ConfigDirectory(
         TopicPartition(layout.name("config"), 0), feed=feed, replay=replay, on_change=config_changed
     )
@@ -125,8 +136,30 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
         replay=replay,
         courier=courier,
         open_log=open_log,
-        open_index=open_index,
+        open_index=_index_opener(options, copies),
     )
-    supervisor = Supervisor(lambda slot: SlotRunner(Names.of(layout, slot), ports, settings), settings)
+    supervisor = _supervisor_of(layout, ports, settings, copies)
     await directory.start()
     return supervisor
+
+
+def _index_opener(options: SchedulerOptions, copies: LocalCopies) -> Callable[[int], RocksIndex]:
+    """Opens the index of a slot; all of them share the memory."""
+    memory = SharedMemory(block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes)
+    return lambda slot: RocksIndex(copies.folder_of(slot), format_id=FORMAT_ID, shared=memory)
+
+
+def _supervisor_of(layout: Layout, ports: RunnerPorts, settings: SchedulerSettings, copies: LocalCopies) -> Supervisor:
+    standby_ports = StandbyPorts(
+        process=ports.owner,
+        clock=ports.clock,
+        replay=ports.replay,
+        courier=ports.courier,
+        open_index=ports.open_index,
+    )
+    return Supervisor(
+        lambda slot, index: SlotRunner(Names.of(layout, slot), ports, settings, index=index),
+        lambda slot, index: Standby(Names.of(layout, slot), standby_ports, settings, index=index),
+        settings,
+        copies=copies,
+    )

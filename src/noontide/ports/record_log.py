@@ -139,6 +139,26 @@ class Replay(Protocol):
         Ends that are markers or compacted holes count as reached. Raises Doubt when nothing moves for the time limit.
         """
 
+    def follow(self, positions: Mapping[TopicPartition, int]) -> Follower:
+        """Committed records of each partition from its position on, without an end; the caller closes it."""
+
+
+class Follower(Protocol):
+    """Unbounded reading of committed records, used by standbys; for one thread at a time."""
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """What was read of each partition lies below; markers and holes at the end of what can be read count too."""
+
+    def read(self, records_max: int) -> list[Incoming]:
+        """What is there now, at most so many; does not wait. Raises Doubt when a partition cannot be read."""
+
+    def lag(self) -> int | None:
+        """Records (and markers) between the positions and the ends; None before all ends are known."""
+
+    def close(self) -> None:
+        """End the reading."""
+
 
 class Delivery(NamedTuple):
     """What became of a record sent outside of transactions; `error` is None when it was acknowledged."""

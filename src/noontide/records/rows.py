@@ -159,6 +159,8 @@ def forgotten_record_key(key: bytes) -> bytes:
 
 TZDATA = b"__tzdata"
 TOPIC_IDS = b"topic-ids"
+COMPLETE = b"complete"
+"""Name of the row that says until when, in broker time, the rows are known to reflect everything that was committed."""
 JOBS, STATE, LEASES = (b"offset/jobs", b"offset/state", b"offset/leases")
 _OFFSET = struct.Struct(">qq")
 
@@ -166,6 +168,16 @@ _OFFSET = struct.Struct(">qq")
 def offset_key(partition: int, source: bytes) -> bytes:
     """Key of the offset up to which rows reflect a source topic: JOBS, STATE or LEASES."""
     return meta_key(partition, source)
+
+
+def encode_complete(at_ms: int) -> bytes:
+    """Value of the COMPLETE row."""
+    return b"%d" % at_ms
+
+
+def decode_complete(value: bytes | None) -> int:
+    """Inverse of `encode_complete`; 0 when nothing is known."""
+    return 0 if value is None else int(value)
 
 
 def encode_offset(next_offset: int, appended_ms: int) -> bytes:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -17,8 +18,9 @@ from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.errors import KafkaError
 
-from noontide.adapters.kafka.assignor import Claim, decode_round, divide_slots, encode_round, next_round
+from noontide.adapters.kafka.assignor import Claim, Rules, decode_assignment, divide, encode_assignment, next_round
 from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.ports.membership import Assignment, Standing
 
 log = logging.getLogger(__name__)
 
@@ -31,43 +33,61 @@ LEAVE_TIMEOUT_S: Final = 2.0
 _NEVER_MS: Final = 10**12
 _COORDINATOR_TASKS: Final = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task")
 
-OnSlots = Callable[[frozenset[int]], None]
-Freshness = Callable[[], Mapping[int, int]]
+OnAssignment = Callable[[Assignment], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipOptions:
+    """group, topic: full names. host: the machine. session_timeout_ms: silence after which a member counts as dead."""
+
+    group: str
+    topic: str
+    host: str = ""
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
 
 
 class KafkaMembership:
     """`Membership` in a consumer group.
 
-    slots: how many there are; `topic` must have that many partitions.
-    freshness: how good the local checkpoint of each slot is, asked before each join (greater is better).
+    topic must have as many partitions as there are slots.
+    standing: what to tell about the slots, asked before each join.
     """
 
     def __init__(
         self,
         connection: KafkaConnection,
         *,
-        group: str,
-        slots: int,
-        topic: str,
-        freshness: Freshness = dict,
+        rules: Rules,
+        options: MembershipOptions,
+        standing: Callable[[], Standing] = lambda: Standing({}, {}),
     ) -> None:
         self._connection = connection
-        self._group = group
-        self._topic = topic
-        self._assignor = _SlotAssignor(slots, topic, freshness)
+        self._options = options
+        self._assignor = _SlotAssignor(rules, options, standing)
         self._consumer: AIOKafkaConsumer | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._on_slots: OnSlots | None = None
+        self._on_assignment: OnAssignment | None = None
 
-    async def join(self, on_slots: Callable[[frozenset[int]], None]) -> None:
+    async def join(self, on_assignment: Callable[[Assignment], None]) -> None:
         """See `Membership.join`.
 
-        `on_slots` is called after every assignment, also when it changes nothing: each call is a fresh confirmation.
+        `on_assignment` is called after every assignment, also when it changes nothing: that is a fresh confirmation.
         Returns at once; while no broker can be reached it keeps trying.
         """
         assert self._watch is None, "already a member"
-        self._on_slots = on_slots
+        self._on_assignment = on_assignment
         self._watch = asyncio.create_task(self._keep_alive(), name="kafka-membership")
+
+    def rejoin(self) -> None:
+        """See `Membership.rejoin`."""
+        coordinator = None if self._consumer is None else self._consumer._coordinator  # noqa: SLF001 - no other way
+        if coordinator is not None:
+            coordinator.request_rejoin()
+
+    def retire(self) -> None:
+        """See `Membership.retire`."""
+        self._assignor.leaving = True
+        self.rejoin()
 
     async def leave(self) -> None:
         """See `Membership.leave`; within about two seconds."""
@@ -81,9 +101,9 @@ class KafkaMembership:
     async def _start(self) -> None:
         self._consumer = consumer = AIOKafkaConsumer(
             **self._connection.for_aiokafka("membership"),
-            group_id=self._group,
+            group_id=self._options.group,
             partition_assignment_strategy=(self._assignor,),
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=self._options.session_timeout_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             max_poll_interval_ms=_NEVER_MS,
@@ -95,7 +115,7 @@ class KafkaMembership:
         except BaseException:
             await self._stop()
             raise
-        consumer.subscribe([self._topic], listener=_Listener(consumer, self._assigned))
+        consumer.subscribe([self._options.topic], listener=_Listener(consumer, self._assigned))
 
     async def _stop(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -107,8 +127,8 @@ class KafkaMembership:
             await _discard(consumer)
 
     def _assigned(self) -> None:
-        if self._on_slots is not None and self._consumer is not None:
-            self._on_slots(self._assignor.held)
+        if self._on_assignment is not None and self._consumer is not None:
+            self._on_assignment(self._assignor.given)
 
     async def _keep_alive(self) -> None:
         """Acknowledge errors in the place of a poll, which nobody does here, and start again after a fatal one."""
@@ -119,7 +139,7 @@ class KafkaMembership:
                 else:
                     _check(self._consumer)
             except Exception as error:  # noqa: BLE001 - whatever it is, a scheduler without membership is no use
-                log.warning("the membership of %s starts again: %r", self._group, error)
+                log.warning("the membership of %s starts again: %r", self._options.group, error)
                 await self._stop()
             await asyncio.sleep(WATCH_S)
 
@@ -160,24 +180,33 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class _SlotAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """The division of slots as an assignor of aiokafka; one object per member, which knows what it holds."""
+    """The division of slots as an assignor of aiokafka; one object per member, which knows what it was given."""
 
     name = "noontide-slots"
 
-    def __init__(self, slots: int, topic: str, freshness: Freshness) -> None:
-        self._slots = slots
-        self._topic = topic
-        self._freshness = freshness
+    def __init__(self, rules: Rules, options: MembershipOptions, standing: Callable[[], Standing]) -> None:
+        self._rules = rules
+        self._options = options
+        self._standing = standing
         self._round = 0
-        self.held: frozenset[int] = frozenset()
+        self.given = Assignment()
+        self.leaving = False
 
     def forget(self) -> None:
         """Claim nothing at the next join."""
-        self.held, self._round = frozenset(), 0
+        self.given, self._round, self.leaving = Assignment(), 0, False
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         """What this member brings to the next division."""
-        claim = Claim(round=self._round, held=self.held, freshness=self._freshness())
+        standing = self._standing()
+        claim = Claim(
+            round=self._round,
+            held=self.given.owned,
+            freshness=standing.freshness,
+            load=standing.load,
+            host=self._options.host,
+            leaving=self.leaving,
+        )
         return ConsumerProtocolMemberMetadata(0, list(topics), claim.encode())
 
     def assign(
@@ -185,13 +214,15 @@ class _SlotAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
         """Divide, when this member is the leader."""
         claims = {member: Claim.decode(metadata.user_data) for member, metadata in members.items()}
-        user_data = encode_round(next_round(claims))
+        number = next_round(claims)
         return {
-            member: ConsumerProtocolMemberAssignment(0, [(self._topic, sorted(mine))], user_data)
-            for member, mine in divide_slots(self._slots, claims).items()
+            member: ConsumerProtocolMemberAssignment(
+                0, [(self._options.topic, sorted(given.owned))], encode_assignment(given, number)
+            )
+            for member, given in divide(self._rules, claims).items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         """What this member was given."""
-        self._round = decode_round(assignment.user_data)
-        self.held = frozenset(each.partition for each in assignment.partitions())
+        owned = frozenset(each.partition for each in assignment.partitions())
+        self.given, self._round = decode_assignment(owned, assignment.user_data)

@@ -15,6 +15,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
+from noontide.adapters.kafka.follower import KafkaFollower
 from noontide.adapters.kafka.messages import incoming
 from noontide.ports.record_log import Doubt, Incoming, TopicPartition
 
@@ -75,6 +76,10 @@ class KafkaReplay:
             yield from self._chunks(_Reading(consumer, remaining, dict(positions)))
         finally:
             consumer.close()
+
+    def follow(self, positions: Mapping[TopicPartition, int]) -> KafkaFollower:
+        """See `Replay.follow`; the follower has a consumer of its own."""
+        return KafkaFollower(self._connection, positions)
 
     def _chunks(self, reading: _Reading) -> Iterator[list[Incoming]]:
         moved_at = quiet_since = time.monotonic()

@@ -124,6 +124,10 @@ class MemoryReplay:
         for partition, position in positions.items():
             yield from self._read_partition(partition, position, ends[partition])
 
+    def follow(self, positions: Mapping[TopicPartition, int]) -> MemoryFollower:
+        """See `Replay.follow`."""
+        return MemoryFollower(self._log, positions)
+
     def _read_partition(self, partition: TopicPartition, position: int, end: int) -> Iterator[list[Incoming]]:
         while position < end:
             records, moved_to = self._log.read(partition, position, max_records=CHUNK_MAX_RECORDS)
@@ -140,3 +144,35 @@ class MemoryReplay:
         unknown = frozenset(each for each in partitions if not self._exists(each))
         if unknown or self._log.faults.silent:
             raise Doubt("the ends of partitions are unknown", suspects=unknown)
+
+
+class MemoryFollower:
+    """`Follower` on a `MemoryLog`."""
+
+    def __init__(self, log: MemoryLog, positions: Mapping[TopicPartition, int]) -> None:
+        self._log = log
+        self._positions = dict(positions)
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Follower.positions`."""
+        return self._positions
+
+    def read(self, records_max: int) -> list[Incoming]:
+        """See `Follower.read`."""
+        found: list[Incoming] = []
+        for partition, position in self._positions.items():
+            records, self._positions[partition] = self._log.read(
+                partition, position, max_records=records_max - len(found)
+            )
+            found += records
+            if len(found) >= records_max:
+                break
+        return found
+
+    def lag(self) -> int | None:
+        """See `Follower.lag`."""
+        return sum(self._log.end_offset(partition) - at for partition, at in self._positions.items())
+
+    def close(self) -> None:
+        """See `Follower.close`; there is nothing to end."""
