@@ -181,7 +181,7 @@ async def test_runs_for_workers_wait_and_say_so(stage: MemoryStage, target: dict
     stage.put({"id": "a", "schedule": {"every": "PT10S"}, "timing": "exact", "target": target})
     await stage.advance(25_000)
     (run,) = stage.leases().values()
-    assert (run.state, run.target, run.lane) == (RunState.QUEUED, text, "default")
+    assert (run.state, run.target, run.lane) == (RunState.QUEUED, text, "express")
     assert history(stage, "a") == [(20, "skipped")]
     await stage.crash(from_log_alone=True)
     assert len(stage.leases()) == 1

@@ -13,7 +13,7 @@ W1, W2 = "w-1", "w-2"
 
 def handler(job_id: str, schedule: dict[str, object] | None, **fields: object) -> Document:
     """A job whose runs workers take."""
-    return {**job(job_id, schedule), "target": {"handler": "work"}, **fields}
+    return {**job(job_id, schedule), "target": {"handler": "work"}, "lane": "default", **fields}
 
 
 def now(job_id: str = "a", **fields: object) -> Document:

@@ -553,3 +553,25 @@ def test_values_that_are_remembered_do_not_leak_between_limits() -> None:
     assert parse({**LEAST, "target": "kafka://noontide.jobs"}, own).warnings == ()
     assert pointers({**LEAST, "target": "kafka://own.jobs"}, own) == ["/target/topic/name"]
     assert parse({**LEAST, "target": "handler:other"}).job.target == HandlerTarget(name="other")
+
+
+@pytest.mark.parametrize(
+    "members, lane",
+    [
+        ({"schedule": "0 6 * * *"}, "default"),
+        ({"schedule": "0 6 * * *", "timing": "exact"}, "express"),
+        ({"schedule": {"every": "PT1M"}, "timing": "exact"}, "express"),
+        ({"schedule": "0 6 * * *", "timing": "exact", "lane": "bulk"}, "bulk"),
+        ({"schedule": "0 6 * * *", "timing": {"window": "PT1M"}}, "default"),
+        ({"run_at": "2030-01-01T00:00:00Z"}, "default"),
+        ({"run_at": "2030-01-01T00:00:00Z", "timing": "exact"}, "default"),
+    ],
+)
+def test_who_insists_on_its_minute_goes_to_the_express_lane(members: dict[str, object], lane: str) -> None:
+    for number in range(3):  # the third time by what is remembered of the others
+        job_id = f"lane-{number}"
+        raw = json.dumps({"id": job_id, "target": "handler:x", **members}).encode()
+        context = DefinitionContext(key=job_id, tenant=None, created_ms=0)
+        definition = parse_definition(raw, context=context)
+        assert definition.job.lane == lane
+        assert load_definition(definition.document) == definition.job

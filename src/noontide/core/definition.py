@@ -22,7 +22,7 @@ from noontide.core.fields import Findings, Reader, members, name, several
 from noontide.core.ids import JOB_ID_FORM, id_from_idempotency_key, is_job_id, parse_job_id
 from noontide.core.job import Job
 from noontide.core.limits import DEFAULT_LIMITS, Limits
-from noontide.core.occurrence import EXACT
+from noontide.core.occurrence import EXACT, Timing, lane_of
 from noontide.core.patch import merge_patch
 from noontide.core.payload import Members, TooLarge, decode_members, payload_text
 from noontide.core.policies import FixedDelays, Guarantee, MisfirePolicy, RetryPolicy
@@ -321,10 +321,16 @@ class _Reading:
 
     def _policies(self) -> None:
         self._shaped("timing", "timing", read_timing)
+        self._lane()
         self._shaped("retry", "retry", read_retry)
         self._misfire()
         self._once()
         self._upstreams()
+
+    def _lane(self) -> None:
+        timing, schedule = self.attributes.get("timing"), self.attributes.get("schedule")
+        if self.given.get("lane") is None and isinstance(timing, Timing):
+            self.attributes["lane"] = lane_of(timing, cast("Schedule | None", schedule))
 
     def _misfire(self) -> None:
         parts = {part: value for part in _MISFIRE_PARTS if (value := self.attributes.pop(part, None)) is not None}

@@ -14,7 +14,7 @@ import orjson
 
 from noontide.core.job import Job
 from noontide.core.limits import Limits
-from noontide.core.occurrence import EXACT, RELAXED, Timing
+from noontide.core.occurrence import EXACT, RELAXED, Timing, lane_of
 from noontide.core.payload import Members
 from noontide.core.schedule import OneOff, Schedule
 from noontide.core.schedule_field import LocalTime
@@ -33,6 +33,7 @@ _SHARED: dict[str, Callable[[Job, object], None]] = {
 _put_id, _put_payload, _put_schedule, _put_timing = (
     _SHARED.pop(name) for name in ("id", "payload", "schedule", "timing")
 )
+_put_lane = _SHARED["lane"]
 
 Key = tuple[object, ...]
 
@@ -41,11 +42,13 @@ class Envelope(NamedTuple):
     """One envelope. before, behind: the document's members on either side of the schedule, with their commas.
 
     values: of the attributes in _SHARED. timing: None = not said, which follows the schedule.
+    free_lane: no lane was said, which then follows timing and schedule.
     local: how its local times are read.
     """
 
     values: tuple[object, ...]
     timing: Timing | None
+    free_lane: bool
     local: LocalTime
     tenant: bytes
     before: bytes
@@ -59,7 +62,10 @@ class Envelope(NamedTuple):
         _put_id(job, job_id)
         _put_payload(job, payload)
         _put_schedule(job, schedule)
-        _put_timing(job, self.timing or (EXACT if isinstance(schedule, OneOff) else RELAXED))
+        timing = self.timing or (EXACT if isinstance(schedule, OneOff) else RELAXED)
+        _put_timing(job, timing)
+        if self.free_lane:
+            _put_lane(job, lane_of(timing, schedule))
         return job
 
     def document(self, job_id: str, payload: bytes | None, schedule: object) -> bytes:
@@ -112,6 +118,7 @@ def _envelope(job: Job, document: Mapping[str, object]) -> Envelope:
     return Envelope(
         values=tuple(getattr(job, name) for name in _SHARED),
         timing=job.timing if "timing" in document else None,
+        free_lane="lane" not in document,
         local=LocalTime(job.timezone, job.dst),
         tenant=orjson.dumps(job.tenant),
         before=_joined(members[:place]),

@@ -44,6 +44,13 @@ class Timing:
 
 RELAXED = Timing(mode="relaxed")
 EXACT = Timing(mode="exact")
+DEFAULT_LANE, EXPRESS_LANE = "default", "express"
+
+
+def lane_of(timing: Timing, schedule: Schedule | None) -> str:
+    """The lane of a job that names none: one that insists on its minute every time does not queue behind the others."""
+    recurs = schedule is not None and not isinstance(schedule, OneOff)
+    return EXPRESS_LANE if recurs and timing == EXACT else DEFAULT_LANE
 
 
 def parse_timing(value: object, *, schedule: Schedule, pointer: str) -> Timing:

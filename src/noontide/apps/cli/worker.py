@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from noontide.apps.worker_wiring import WorkerOptions
     from noontide.worker.app import App
 
+WORKER_LANES = ("express", "default")
+"""Lanes of a worker that names none: where runs go by themselves."""
+
 
 @click.command()
 @click.argument("module", metavar="MODULE[:APP]")
 @broker_options
-@click.option("--lane", "lanes", multiple=True, default=("default",), show_default=True, help="A lane to take runs of.")
+@click.option("--lane", "lanes", multiple=True, default=WORKER_LANES, show_default=True, help="A lane to take runs of.")
 @click.option("--group", default="workers", show_default=True, help="Workers of one group share the runs.")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Runs at once.")
 @click.option("--prefetch", type=click.IntRange(0), help="Invitations held beyond that.  [default: concurrency]")

@@ -16,7 +16,7 @@ HANDLERS: Final = "noontide.examples.handlers"
 _TAKEN: Final = re.compile(r"slot (\d+): owned after")
 _ASSIGNED: Final = re.compile(r"slots: (none|\d+(?:, \d+)*)")
 _WORKER: Final = re.compile(r"worker (w-[0-9a-f]+)")
-_LISTENS: Final = re.compile(r"lane \w+: (share|classic) group")
+_LISTENS: Final = re.compile(r"lane default: (share|classic) group")
 _LISTENING: Final = re.compile(r"listening on (\S+)")
 
 
