@@ -12,6 +12,7 @@ from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
 from noontide.apps.cli.jobs import jobs
 from noontide.apps.cli.runs import runs
+from noontide.apps.cli.tenants import tenants
 from noontide.apps.cli.workers import workers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("utf-8")
@@ -25,7 +26,11 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
         yield path, command
 
 
-ALL = [found for group in (jobs, runs, workers, config, demo) for found in commands(group, f"noontide {group.name}")]
+ALL = [
+    found
+    for group in (jobs, runs, workers, tenants, config, demo)
+    for found in commands(group, f"noontide {group.name}")
+]
 
 
 @pytest.mark.parametrize("path, command", ALL, ids=[path for path, _ in ALL])

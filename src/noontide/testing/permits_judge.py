@@ -17,7 +17,9 @@ LIMITER, PERMITS = b"limiter/", b"permits/"
 class Topics(Protocol):
     """Whoever can read topics to their ends."""
 
-    layout: Layout
+    @property
+    def layout(self) -> Layout:
+        """How they are named and cut."""
 
     def records(self, topic: str) -> list[Incoming]:
         """All committed records of a topic (full name)."""
@@ -58,3 +60,35 @@ def latest(records: Iterable[Incoming]) -> dict[bytes, object]:
     """The newest value of each key that is not deleted, decoded."""
     found = {record.key or b"": record.value for record in records}
     return {key: orjson.loads(value) for key, value in found.items() if value is not None}
+
+
+def most_permits(leases: Iterable[Incoming], limiter: str) -> int:
+    """Most permits of a limiter that live runs had at one time, by the append times of all records of `leases`.
+
+    What happened within one millisecond counts in favour of the scheduler: gains after losses.
+    """
+    has: dict[bytes, bool] = {}
+    steps = Counter[tuple[int, bool]]()
+    for record in sorted(leases, key=lambda each: (each.appended_ms, each.partition, each.offset)):
+        key, value = record.key or b"", record.value
+        before = has.pop(key, False)
+        after = value is not None and limiter in orjson.loads(value).get("permits", ())
+        if after:
+            has[key] = True
+        if before != after:
+            steps[record.appended_ms, after] += 1
+    at_once = most = 0
+    for (_, gains), count in sorted(steps.items()):
+        at_once += count if gains else -count
+        most = max(most, at_once)
+    return most
+
+
+def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
+    """Most of these (start, end) in ms that were open at one time; ends come before starts of the same moment."""
+    steps = sorted(step for start, end in spans for step in ((start, 1), (end, -1)))
+    at_once = most = 0
+    for _, step in steps:
+        at_once += step
+        most = max(most, at_once)
+    return most

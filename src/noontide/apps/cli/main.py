@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "jobs": _Entry("noontide.apps.cli.jobs", "jobs", "Jobs: put, get, list, delete, pause, resume, trigger, add."),
     "runs": _Entry("noontide.apps.cli.runs", "runs", "Runs: watch, list, show, cancel, retry, redrive."),
     "workers": _Entry("noontide.apps.cli.workers", "workers", "Who runs what, and what waits in each lane."),
+    "tenants": _Entry("noontide.apps.cli.tenants", "tenants", "Tenants: who has how much of what is shared."),
     "config": _Entry("noontide.apps.cli.config", "config", "Tenants, calendars, targets: put, get, list, delete."),
     "preview": _Entry("noontide.apps.cli.preview", "preview", "When a schedule or a job would run, without a broker."),
     "topics": _Entry("noontide.apps.cli.topics", "topics", "Noontide's topics: compare, create, describe."),

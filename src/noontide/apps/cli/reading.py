@@ -16,7 +16,7 @@ from noontide.core.job import Job
 from noontide.core.occurrence import spread_offset
 from noontide.core.run import Run
 from noontide.ports.record_log import Incoming, TopicPartition
-from noontide.records.config import check_config
+from noontide.records.config import ConfigView, check_config, updated_view
 from noontide.records.leases import decode_lease
 from noontide.records.state import CURSOR, cursor_record_key, decode_cursor
 from noontide.records.topics import Layout
@@ -73,6 +73,11 @@ class Reader:
         runs = [decode_lease(key, record.value or b"") for key, record in records.items()]
         return sorted(runs, key=lambda run: (run.start_ms, run.run_id))
 
+    def facts(self, slots: Iterable[int], prefix: bytes) -> dict[bytes, bytes]:
+        """Records of `state` whose keys begin so, by key."""
+        records = self._latest(self._partitions("state", slots), prefix=prefix)
+        return {key: record.value or b"" for key, record in records.items()}
+
     def last_executions(self, slots: Sequence[int], *, limit: int, job_id: str | None) -> list[dict[str, object]]:
         """The last `limit` executions by append time, the oldest first; of one job if given."""
         partitions = self._partitions("executions", slots)
@@ -111,6 +116,11 @@ class Reader:
     def _partitions(self, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
         name = self.layout.name(topic)
         return [TopicPartition(name, number) for number in numbers]
+
+
+def config_view(reader: Reader) -> ConfigView:
+    """The configuration as a scheduler would see it now."""
+    return updated_view(ConfigView(), list(reader.config().items()), offset=0)
 
 
 def why_later(stored: StoredJob) -> str | None:

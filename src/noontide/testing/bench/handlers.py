@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 from pathlib import Path
@@ -27,6 +28,21 @@ async def coroutine(ctx: worker.Context) -> None:
 def thread(ctx: worker.Context) -> None:
     """On a thread."""
     _starts.append((ctx.run_id, wall_now_ms()))
+
+
+@app.handler("slow")
+async def slow(ctx: worker.Context) -> dict[str, int]:
+    """Takes a second, and says when."""
+    started_ms = wall_now_ms()
+    await asyncio.sleep(1.0)
+    return {"started": started_ms, "ended": wall_now_ms()}
+
+
+@app.handler("brief")
+async def brief(ctx: worker.Context) -> dict[str, int]:
+    """Takes no time, and says when it was."""
+    started_ms = wall_now_ms()
+    return {"started": started_ms, "ended": started_ms}
 
 
 def _write_down() -> None:
