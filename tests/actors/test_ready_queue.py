@@ -92,3 +92,25 @@ def test_each_is_taken_once_in_order_and_no_tenant_waits_for_more_than_one_of_ea
         if all(run.run_id not in {p[3] for p in places if p[0] != tenant} for run in added if run.tenant == tenant):
             names = {place[2] for place in of_tenant}
             assert [name for name in taken if name in names] == [place[2] for place in of_tenant]
+
+
+def test_tenants_have_turns_by_their_weights() -> None:
+    runs = [_run(f"{tenant}{number:02}", tenant=tenant) for tenant in "xyz" for number in range(20)]
+    queues = _queues(*runs)
+    weights = {"x": 3.0, "y": 1.0, "z": 0.5}
+    taken = _names(queues.take("default", 18, weights.__getitem__))
+    assert Counter(name[0] for name in taken) == {"x": 12, "y": 4, "z": 2}
+
+
+def test_a_tenant_that_comes_later_gets_its_part_and_nothing_for_the_past() -> None:
+    queues = _queues(*(_run(f"x{number:02}", tenant="x") for number in range(50)))
+    queues.take("default", 30)
+    for number in range(10):
+        queues.add(0, _run(f"y{number}", tenant="y"))
+    assert Counter(name[0] for name in _names(queues.take("default", 10))) == {"x": 5, "y": 5}
+
+
+def test_waiting_raises_the_priority() -> None:
+    old = _run("old", priority=2)._replace(claimed_ms=0)
+    young, younger = (_run(name, priority=5)._replace(claimed_ms=at) for name, at in (("a", 179_999), ("b", 180_001)))
+    assert _names(_queues(old, young, younger).take("default", 3)) == ["a", "old", "b"]
