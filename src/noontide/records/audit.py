@@ -90,6 +90,30 @@ def shown_config(key: str, document: Mapping[str, object] | None) -> bytes | Non
     return orjson.dumps(shown)
 
 
+def config_change(key: str, *, before: bytes | None, after: bytes | None, actor: str, at_ms: int) -> Change:
+    """The change of a configuration. before, after: what is and will be on `config`; JSON, or anything that was."""
+    return Change(
+        action=Action.CONFIGURED,
+        subject=key,
+        at_ms=at_ms,
+        tenant=key.removeprefix("tenant/") if key.startswith("tenant/") else None,
+        actor=actor,
+        before=shown_config(key, _object(before)),
+        after=shown_config(key, _object(after)),
+    )
+
+
+def _object(value: bytes | None) -> dict[str, object] | None:
+    """The object that a value is; an empty one when it is none."""
+    if value is None:
+        return None
+    try:
+        found = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _shown_http(http: Mapping[str, object]) -> dict[str, object]:
     shown = dict(http)
     headers, url = shown.get("headers"), shown.get("url")

@@ -31,6 +31,10 @@ class ApiSettings:
     """How long a read waits for an owner while a partition moves; then 503."""
     retry_after_sec: int = 2
     """What `Retry-After` says while a partition moves."""
+    requests_per_second: int = 1_000
+    """Requests per second of one token or user, on average and per node; a token may have a rate of its own."""
+    request_burst_sec: int = 2
+    """Seconds of that rate that may come at once."""
     page_max: int = 1_000
     """Items on one page."""
     preview_max: int = 1_000

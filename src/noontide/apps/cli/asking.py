@@ -17,7 +17,7 @@ from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.tail import Tail
-from noontide.apps.cli.common import NO_ANSWER, Fault
+from noontide.apps.cli.common import NO_ANSWER, Fault, actor_name
 from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem
 from noontide.ports.record_log import Incoming, Record, TopicPartition
@@ -127,7 +127,7 @@ class Asker:
                 self._take(record)
 
     def _headers(self, request: Request) -> list[tuple[str, bytes]]:
-        headers = [("actor", b"cli")]
+        headers = [("actor", actor_name().encode())]
         if request.kind is not None:
             headers.append(("kind", request.kind.encode()))
         if request.if_match is not None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce, wraps
+from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 from uuid import UUID
@@ -27,6 +28,7 @@ NO_ANSWER: Final = 3
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_PREFIX: Final = "noontide."
+NAME_MAX_CHARS: Final = 200
 _SECURITY_VARIABLE: Final = "NOONTIDE_KAFKA_SECURITY_"
 
 P = ParamSpec("P")
@@ -154,6 +156,14 @@ def security_file(path: Path) -> dict[str, str]:
                 raise Fault(f"{path}:{number}: not NAME=VALUE", exit_code=USAGE)
             found[name.strip()] = value.strip()
     return found
+
+
+def actor_name() -> str:
+    """Who is at the command line, for the audit: what the system says, or just `cli`."""
+    try:
+        return f"cli:{getuser()}"[:NAME_MAX_CHARS]
+    except (KeyError, OSError):  # no user of this number, and no variable that names one
+        return "cli"
 
 
 def new_id() -> str:

@@ -1,4 +1,4 @@
-"""`noontide config`: tenants, domains, calendars, targets, lanes and channels, as every process keeps them."""
+"""`noontide config`: tenants, domains, calendars, targets, lanes, channels and secrets, as every process keeps them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from noontide.core.errors import InvalidDefinition
 from noontide.records.config import KINDS, check_config
 
 if TYPE_CHECKING:
+    from noontide.apps.cli.configuring import Configuration
     from noontide.apps.cli.reading import Reader
 
-KEY_HELP = "KEY is " + ", ".join(f"{kind}/NAME" for kind in KINDS[:-1]) + f" or {KINDS[-1]}/NAME."
+_WRITABLE = [kind for kind in KINDS if kind != "token"]
+KEY_HELP = "KEY is " + ", ".join(f"{kind}/NAME" for kind in _WRITABLE[:-1]) + f" or {_WRITABLE[-1]}/NAME."
 REPLICATION_MIN = 3
 MIN_ISR_MIN = 2
 
@@ -38,10 +40,10 @@ def put(key: str, value: str, cluster: Cluster) -> None:
         document = check_config(_named(key), text)
     except InvalidDefinition as refused:
         raise Fault(f"{key}: {refused}") from refused
-    reader = _reader(cluster)
+    configuration = _configuration(cluster)
     if key.startswith("target/") and "topic" in document:
-        _check_target(reader, str(document["topic"]))
-    _write(reader, key, orjson.dumps(document))
+        _check_target(configuration.reader, str(document["topic"]))
+    configuration.put(key, orjson.dumps(document))
     click.echo(f"{key} is set")
 
 
@@ -50,10 +52,10 @@ def put(key: str, value: str, cluster: Cluster) -> None:
 @broker_options
 def get(key: str, cluster: Cluster) -> None:
     """Show the value of KEY, as JSON."""
-    found = _reader(cluster).config().get(key)
+    found = _configuration(cluster).reader.config().get(key)
     if found is None:
         raise Fault(f"there is no {key!r}")
-    click.echo(found.decode("utf-8", "replace"))
+    click.echo(_shown(key, found))
 
 
 @config.command("list")
@@ -66,13 +68,13 @@ def list_command(kind: str | None, as_json: bool, cluster: Cluster) -> None:  # 
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"{kind!r} is not one of {', '.join(KINDS)}")
-    found = _reader(cluster).config()
+    found = _configuration(cluster).reader.config()
     chosen = {key: value for key, value in found.items() if kind is None or key.startswith(f"{kind}/")}
     if as_json:
         for key, value in chosen.items():
             show_json({"key": key, "value": readable_config(key, value)})
         return
-    rows = ((key, value.decode("utf-8", "replace")) for key, value in chosen.items())
+    rows = ((key, _shown(key, value)) for key, value in chosen.items())
     show_table(("key", "value"), rows, empty="nothing is configured")
 
 
@@ -81,18 +83,28 @@ def list_command(kind: str | None, as_json: bool, cluster: Cluster) -> None:  # 
 @broker_options
 def delete(key: str, cluster: Cluster) -> None:
     """Remove KEY."""
-    reader = _reader(cluster)
-    if _named(key) not in reader.config():
+    configuration = _configuration(cluster)
+    if _named(key) not in configuration.reader.config():
         raise Fault(f"there is no {key!r}")
-    _write(reader, key, None)
+    configuration.delete(key)
     click.echo(f"{key} is deleted")
 
 
 def _named(key: str) -> str:
-    """The key, unless it is the layout, which only `topics apply` writes."""
+    """The key, unless it is one that another command writes."""
     if key == "meta":
         raise Fault("meta is the layout: it is written once, by `noontide topics apply`")
+    if key.startswith("token/"):
+        raise Fault("tokens are made and taken back by `noontide tokens`")
     return key
+
+
+def _shown(key: str, value: bytes) -> str:
+    """What was written, byte for byte; of a token what is no hash."""
+    from noontide.apps.cli.reading import readable_config
+
+    shown = orjson.dumps(readable_config(key, value)) if key.startswith("token/") else value
+    return shown.decode("utf-8", "replace")
 
 
 def _text_of(value: str) -> bytes:
@@ -130,17 +142,7 @@ def _check_target(reader: Reader, topic: str) -> None:
         note(f"warning: {topic} has min.insync.replicas {strength.min_insync_replicas}: a lost broker can lose records")
 
 
-def _write(reader: Reader, key: str, value: bytes | None) -> None:
-    from noontide.adapters.kafka.requests import RequestProducer
-    from noontide.ports.record_log import Record, TopicPartition
+def _configuration(cluster: Cluster) -> Configuration:
+    from noontide.apps.cli.configuring import Configuration
 
-    producer = RequestProducer(reader.connection)
-    at = TopicPartition(reader.layout.name("config"), 0)
-    producer.send(at, Record(key.encode(), value), lambda _at, _offset: None)
-    producer.flush()
-
-
-def _reader(cluster: Cluster) -> Reader:
-    from noontide.apps.cli.reading import Reader
-
-    return Reader(connection=cluster.connection(), layout=cluster.layout())
+    return Configuration.of(cluster)

@@ -162,8 +162,11 @@ def _is_of(execution: dict[str, object], job_id: str | None) -> bool:
 
 
 def readable_config(key: str, value: bytes) -> dict[str, object]:
-    """A configuration as it is, checked or not: what operators wrote long ago must be shown too."""
+    """A configuration as it is, checked or not: what operators wrote long ago must be shown too. Hashes are not."""
     try:
-        return dict(check_config(key, value))
+        shown = dict(check_config(key, value))
+        if key.startswith("token/"):
+            shown.pop("secrets", None)
+        return shown
     except InvalidDefinition:
         return {"unreadable": value.decode("utf-8", "replace")}

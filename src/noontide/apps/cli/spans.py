@@ -27,6 +27,11 @@ def parse_span_ms(text: str, *, pointer: str) -> int:
     return span_ms
 
 
+def is_span(text: str) -> bool:
+    """Whether a text has the form of a duration."""
+    return _SHORT.fullmatch(text) is not None or text[:1] == "P"
+
+
 def iso_span(text: str, *, pointer: str) -> str:
     """The duration in ISO 8601, as definitions have it."""
     return format_duration(parse_span_ms(text, pointer=pointer))
@@ -34,7 +39,7 @@ def iso_span(text: str, *, pointer: str) -> str:
 
 def parse_since_ms(text: str, *, now_ms: int, pointer: str) -> int:
     """An instant: RFC 3339, or how long ago."""
-    if _SHORT.fullmatch(text) or text[:1] == "P":
+    if is_span(text):
         return now_ms - parse_span_ms(text, pointer=pointer)
     return parse_instant(text, zone=None, pointer=pointer)
 
