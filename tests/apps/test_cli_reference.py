@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 import pytest
 
+from noontide.apps.cli.api import api
 from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
 from noontide.apps.cli.jobs import jobs
 from noontide.apps.cli.runs import runs
 from noontide.apps.cli.tenants import tenants
+from noontide.apps.cli.tokens import tokens
 from noontide.apps.cli.workers import workers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text("utf-8")
@@ -28,7 +30,7 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
 
 ALL = [
     found
-    for group in (jobs, runs, workers, tenants, config, demo)
+    for group in (jobs, runs, workers, tenants, config, tokens, api, demo)
     for found in commands(group, f"noontide {group.name}")
 ]
 

@@ -18,6 +18,7 @@ from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.tail import offsets_since
 from noontide.adapters.kafka.topics import ensure_topics
+from noontide.apps.cli.common import actor_name
 from noontide.apps.cli.main import main
 from noontide.core.errors import Problem
 from noontide.core.ids import id_from_idempotency_key
@@ -79,7 +80,7 @@ def test_json_reaches_the_requests_topic_byte_for_byte_in_its_partition(scene: S
     (record,) = [each for each in scene.records("requests", 8, domain="public") if each.key == b"odd-1"]
     assert record.value == odd
     assert record.partition == scene.layout.partition_of("odd-1")
-    assert dict(record.headers) == {"actor": b"cli"}
+    assert dict(record.headers) == {"actor": actor_name().encode()}
 
 
 def test_put_waits_and_shows_the_next_due_and_the_spread(scene: Scene) -> None:
@@ -266,6 +267,59 @@ def test_live_runs_say_why_they_wait(scene: Scene) -> None:
     assert "20261225" not in shown.stdout
     (line,) = scene.run("runs", "list", "--live", "--job", "live-1", "--json").stdout.splitlines()
     assert json.loads(line)["run_id"] == run.run_id
+
+
+def test_changes_of_the_configuration_leave_a_trace(scene: Scene) -> None:
+    scene.run("config", "put", "channel/ops", '{"url": "https://chat.example/hooks/s3cret"}')
+    scene.run("config", "delete", "channel/ops")
+    traces = [json.loads(each.value or b"") for each in scene.records("audit", 2) if each.key == b"channel/ops"]
+    assert [each["action"] for each in traces] == ["configured", "configured"]
+    assert [each["actor"] for each in traces] == [actor_name()] * 2
+    assert traces[0]["before"] is None
+    assert traces[0]["after"] == traces[1]["before"] == {"url": "https://chat.example/***"}
+    assert traces[1]["after"] is None
+
+
+def test_a_token_is_made_shown_once_rotated_and_revoked(scene: Scene) -> None:
+    made = scene.run("tokens", "create", "ci", "--role", "operator", "--tenant", "billing", "--expires", "90d")
+    assert made.exit_code == 0, made.output
+    text = made.stdout.strip()
+    assert text.startswith("noontide_ci_")
+    again = scene.run("tokens", "create", "ci", "--role", "admin", "--all-tenants")
+    assert (again.exit_code, "already" in again.output) == (1, True)
+    (listed,) = [json.loads(line) for line in scene.run("tokens", "list", "--json").stdout.splitlines()]
+    assert (listed["role"], listed["tenants"], listed["created_by"]) == ("operator", ["billing"], actor_name())
+    rotated = json.loads(scene.run("tokens", "rotate", "ci", "--grace", "0s", "--json").stdout)
+    assert rotated["token"] != text
+    assert scene.run("tokens", "revoke", "ci").exit_code == 0
+    assert scene.run("tokens", "revoke", "ci").exit_code == 1
+    for topic, count in (("config", 1), ("audit", 2)):
+        kept = b"".join(each.value or b"" for each in scene.records(topic, count))
+        assert not [each for each in (text, rotated["token"]) if each.rpartition("_")[2].encode() in kept]
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        (("UPPER", "--role", "viewer", "--all-tenants"), "cannot name a token"),
+        (("ci2", "--role", "viewer"), "--all-tenants"),
+        (("ci2", "--role", "viewer", "--all-tenants", "--tenant", "a"), "--all-tenants"),
+        (("ci2", "--role", "viewer", "--tenant", "a b"), "--tenant"),
+        (("ci2", "--role", "viewer", "--tenant", "a", "--expires", "2020-01-01T00:00:00Z"), "over already"),
+        (("ci2", "--role", "viewer", "--tenant", "a", "--expires", "soon"), "--expires"),
+    ],
+)
+def test_tokens_that_cannot_be(scene: Scene, options: tuple[str, ...], why: str) -> None:
+    done = scene.run("tokens", "create", *options)
+    assert (done.exit_code, why in done.output) == (2, True), done.output
+
+
+def test_tokens_are_not_put_or_shown_as_configuration(scene: Scene) -> None:
+    assert scene.run("config", "put", "token/x", "{}").exit_code == 1
+    scene.run("tokens", "create", "shown", "--role", "viewer", "--all-tenants")
+    for done in (scene.run("config", "get", "token/shown"), scene.run("config", "list", "--json")):
+        assert "viewer" in done.stdout
+        assert "sha256" not in done.stdout
 
 
 def test_configuration_round_trip(scene: Scene) -> None:

@@ -35,7 +35,7 @@ def tokens() -> None:
 
 @tokens.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(list(Role)), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it may do.")
 @click.option("--tenant", "tenants", multiple=True, help="Whose jobs it sees; repeatable.")
 @click.option("--all-tenants", is_flag=True, help="It sees those of all tenants.")
 @click.option("--expires", help="Until an instant, or for so long: 90d, 2027-01-01T00:00:00Z.  [default: never]")
