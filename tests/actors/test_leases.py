@@ -21,7 +21,7 @@ from tests.actors.workers import (
 
 from noontide.core.run import RunState
 from noontide.records.topics import Layout
-from noontide.records.worker_events import Outcome
+from noontide.records.worker_events import Frame, Outcome
 from noontide.testing.builders import once
 from noontide.testing.memory_stage import MemoryStage
 from noontide.testing.scripted_worker import Crew, Work
@@ -53,6 +53,23 @@ async def test_the_first_run_of_a_lane_is_offered_by_the_transaction_that_claims
     await stage.advance(1_000)
     assert len(stage.records("noontide.leases")) == before + 1
     assert len(stage.invitations()) == 1
+
+
+async def test_a_claim_in_time_counts_even_when_the_owner_reads_it_after_the_deadline(stage: MemoryStage) -> None:
+    """Granted and lost in one cycle it would cost an attempt that nobody began."""
+    stage.put(now(queue_deadline="PT5S"))
+    await stage.run_until_idle()
+    for _ in range(2):
+        stage.clock.advance(2_000)
+        stage.say(Frame(probe="owner"))
+    stage.say(claims((RUN, 1)))
+    for _ in range(2):
+        stage.clock.advance(2_000)
+        stage.say(Frame(probe="owner"))
+    await stage.run_until_idle()
+    assert grants(stage) == [(RUN, 1, 1, LEASE_MS)]
+    run = only(stage)
+    assert (run.state, run.attempt, run.history) == (RunState.RUNNING, 1, "")
 
 
 async def test_the_first_claim_in_the_log_wins(stage: MemoryStage) -> None:

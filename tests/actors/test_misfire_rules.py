@@ -145,6 +145,20 @@ async def test_run_all_goes_one_after_the_other(stage: MemoryStage, overlap: str
     assert [state for _, state in history(stage, "a")][:5] == ["succeeded"] * 5
 
 
+async def test_a_catch_up_that_waits_remembers_what_it_has_done(stage: MemoryStage) -> None:
+    """Else a review of the schedules would begin again where the definition was accepted."""
+    stage.holds_sends = True
+    stage.put(job("a", cron("* * * * *"), to="elsewhere", misfire="run_all", grace="PT10S"))
+    await stage.run_until_idle()
+    await _away(stage, 5 * MINUTE_MS + 30_000)
+    cursor = stage.cursor("a")
+    assert cursor is not None
+    assert (cursor.due_ms, cursor.runs) == (START_MS + 2 * MINUTE_MS, 1)
+    assert cursor.start_ms is not None
+    assert cursor.start_ms > stage.clock.now_ms()  # it waits for the first run
+    assert cursor.last_due_ms == START_MS + 2 * MINUTE_MS - 1  # everything before what it waits with
+
+
 async def test_run_all_goes_all_at_once_when_overlap_is_allowed(stage: MemoryStage) -> None:
     stage.holds_sends = True
     stage.put(job("a", cron("* * * * *"), to="elsewhere", misfire="run_all", overlap="allow", grace="PT10S"))

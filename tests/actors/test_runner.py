@@ -21,7 +21,7 @@ from noontide.adapters.memory.log import MemoryLog
 from noontide.adapters.memory.readers import MemoryFeed, MemoryReplay
 from noontide.adapters.memory.slot_log import MemorySlotLog
 from noontide.adapters.memory.targets import MemoryCourier, MemoryInspector
-from noontide.ports.record_log import Record, TopicPartition
+from noontide.ports.record_log import Courier, Delivery, Record, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.testing.builders import job, once
 from noontide.testing.memory_stage import MemoryStage
@@ -36,7 +36,7 @@ class Facts:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._changed = asyncio.Event()
-        log.subscribe(self._changed.set)
+        log.subscribe(lambda _partitions: self._changed.set())
 
     async def count(self, topic: str, count: int) -> None:
         """Until a topic has so many records."""
@@ -58,7 +58,9 @@ class Running(NamedTuple):
 
 
 @asynccontextmanager
-async def _running(stage: MemoryStage, *, index: MemoryIndex | None = None) -> AsyncIterator[Running]:
+async def _running(
+    stage: MemoryStage, *, index: MemoryIndex | None = None, courier: Courier | None = None
+) -> AsyncIterator[Running]:
     log, clock, loop = stage.log, stage.clock, asyncio.get_running_loop()
     feed, replay = MemoryFeed(log, loop=loop), MemoryReplay(log)
 
@@ -73,7 +75,7 @@ async def _running(stage: MemoryStage, *, index: MemoryIndex | None = None) -> A
         breakers=Breakers(MemoryInspector(log), SETTINGS),
         feed=feed,
         replay=replay,
-        courier=MemoryCourier(log),
+        courier=courier or MemoryCourier(log),
         open_log=lambda slot: MemorySlotLog(log, transactional_id=f"noontide.slot-{slot}", time_source=clock),
         open_index=lambda _slot: index or MemoryIndex(),
     )
@@ -132,6 +134,25 @@ async def test_it_takes_over_again_after_a_doubt(stage: MemoryStage, fault: Comm
         await facts.count("orders", 5)
         await facts.count("noontide.executions", 5)
     assert sorted(stage.run_ids("orders")) == [f"j{number}:20260301T000000Z" for number in range(5)]
+
+
+class _Deaf(MemoryCourier):
+    """What is sent to `elsewhere` is never acknowledged."""
+
+    async def send(self, topic: str, record: Record, *, partition: int | None, timeout_ms: int) -> Delivery:
+        if topic == "elsewhere":
+            await asyncio.Event().wait()
+        return await super().send(topic, record, partition=partition, timeout_ms=timeout_ms)
+
+
+async def test_what_is_acknowledged_during_a_take_over_is_heard(stage: MemoryStage) -> None:
+    """Records that may not have been sent go out before the slot is at work."""
+    async with _running(stage, courier=_Deaf(stage.log)):
+        stage.put(job("b", once(START_MS), to="elsewhere"))
+        await Facts(stage.log).count("noontide.leases", 1)
+    async with _running(stage):
+        await Facts(stage.log).count("noontide.executions", 1)
+    assert [line["state"] for line in stage.executions()] == ["succeeded"]
 
 
 async def test_it_gives_way_when_it_is_fenced(stage: MemoryStage) -> None:

@@ -156,6 +156,25 @@ def stage() -> MemoryStage:
     return stage
 
 
+async def test_a_process_that_ends_takes_nothing_more(stage: MemoryStage) -> None:
+    """The group may divide once more before it hears that a member is gone."""
+    async with process(stage, "a") as a:
+        a.supervisor.assign(OWNED)
+        await a.until_working()
+        a.stop.set()
+        a.supervisor.assign(OWNED._replace(retired=True))
+        async with asyncio.timeout(10):
+            while a.supervisor.runners:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        a.supervisor.assign(OWNED)
+        async with asyncio.timeout(10):
+            await a.ended
+        assert a.supervisor.runners == {}
+        a.supervisor.assign(OWNED)
+        await asyncio.sleep(0.02)
+        assert a.supervisor.runners == {}
+
+
 async def test_a_slot_is_handed_over_to_a_warm_standby_while_it_is_worked_on(stage: MemoryStage) -> None:
     facts = Facts(stage.log)
     async with process(stage, "a") as a, process(stage, "b") as b:

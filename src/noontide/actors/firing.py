@@ -74,7 +74,8 @@ class Firing:
             outcome = _Outcome(due.occurrence, plan.following(due.due_ms), due.due_ms)
         elif self._must_wait(due, row, scene):
             later_ms = scene.world.now_ms + self._settings.catch_up_poll_ms
-            return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=None)
+            before_ms = due.due_ms - 1  # all there was before it is decided, whatever the last one was
+            return self._move(due, Occurrence(due.due_ms, later_ms), scene, runs=due.runs, last_ms=before_ms)
         else:
             outcome = self._catch_up(due, row, plan, scene, until_ms=until_ms)
         return self._carry_out(due, outcome, plan, row, scene)

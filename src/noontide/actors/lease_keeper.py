@@ -251,7 +251,7 @@ class LeaseKeeper:
         if run.state is RunState.QUEUED:
             scene.effects.counts["queue_expired"] += 1
             closing.requeue(run, scene, reason="nobody claimed it in time")
-        elif run.state is RunState.RUNNING:
+        elif run.state is RunState.RUNNING and held.running:  # else it was granted in this very cycle
             timed_out = held.ends_ms < held.until_ms
             scene.effects.counts["timed_out" if timed_out else "leases_lost"] += 1
             reason = "timeout" if timed_out else "lease_lost"

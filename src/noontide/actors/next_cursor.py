@@ -33,7 +33,9 @@ def cursor_after(job: Job, previous: Job | None, old: Cursor | None, *, at_ms: i
         return old._replace(accepted_ms=at_ms, reason=None)
     is_new = not same or (old is not None and old.state is JobState.QUARANTINED)
     is_spent = _is_spent(job, runs=runs, last_due_ms=last_due_ms)
-    first = None if is_spent else _first(job, at_ms, terms.config, may_be_past=is_new)
+    # What was claimed before the request could be read stays claimed: the new schedule begins after it.
+    after_ms = max(at_ms, last_due_ms or 0)
+    first = None if is_spent else _first(job, after_ms, terms.config, may_be_past=is_new)
     if first is not None:
         return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
     if job.schedule is None:

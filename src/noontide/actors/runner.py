@@ -90,7 +90,8 @@ class SlotRunner:
         self.load = 0
         self._ports = ports
         self._settings = settings
-        self._intake = Intake(names, ports.feed, ports.replay, settings, wake=self._woken)
+        self._wake = asyncio.Event()
+        self._intake = Intake(names, ports.feed, ports.replay, settings, wake=self._wake.set)
         self._caution = Caution(settings.inputs_max)
         self._log = ports.open_log(names.slot)
         self._announcer = Announcer(
@@ -106,8 +107,8 @@ class SlotRunner:
         self._offsets: dict[TopicPartition, int] = {}
         self._checkpointing: asyncio.Future[None] | None = None
         self._answerer: Answerer | None = None
+        self._sender: Sender | None = None
         self._lanes_probed_ms = 0.0
-        self._wake = asyncio.Event()
         self._stopping = False
         self._leaves_ms: float | None = None
         self._cycled_ms = 0
@@ -141,12 +142,10 @@ class SlotRunner:
     async def _own(self) -> None:
         """From a take-over to the next doubt."""
         try:
-            slot, sender = await self._take_over()
             try:
-                await self._work(slot)
+                await self._work(await self._take_over())
             finally:
-                self._intake.detach()
-                await sender.close()
+                await self._let_go()
         except (Fenced, asyncio.CancelledError):
             raise
         except (Doubt, IndexFailed) as error:
@@ -162,7 +161,7 @@ class SlotRunner:
     def readable(self) -> tuple[Slot, DueIndex] | None:
         """The slot and its index, for other threads that only read rows; None while they do not say what is."""
         slot, index = self.slot, self._index
-        return None if slot is None or index is None else (slot, index)
+        return None if slot is None or index is None or self.phase is Phase.TAKING_OVER else (slot, index)
 
     def stop(self) -> None:
         """Finish the cycle under way, then stop."""
@@ -197,7 +196,7 @@ class SlotRunner:
 
     # --- taking over
 
-    async def _take_over(self) -> tuple[Slot, Sender]:
+    async def _take_over(self) -> Slot:
         self.phase, self.slot = Phase.TAKING_OVER, None
         if self._index is None:
             self._index = await asyncio.to_thread(self._ports.open_index, self.names.slot)
@@ -209,7 +208,7 @@ class SlotRunner:
         await self._announcer.tell(OwnerStatus(self.phase))
         config = await self._ports.config.refresh()
         self.restored = await self._replayed(self._index)
-        sender = Sender(self._ports.courier, self._delivered, self._settings)
+        sender = self._sender = Sender(self._ports.courier, self._delivered, self._settings)
         answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
         ports = SlotPorts(
             log=self._log,
@@ -222,16 +221,16 @@ class SlotRunner:
             decided=self._ports.decided,
         )
         self._answerer = answerer
-        slot = Slot(self.names, ports, self._settings, self._caution)
-        slot.load()
+        slot = self.slot = Slot(self.names, ports, self._settings, self._caution)
+        slot.load()  # sends what may not have been sent; the answers may come before the slot is at work
         await self._intake.begin(slot, config)
-        self.slot, self.phase = slot, Phase.WORKING
+        self.phase = Phase.WORKING
         for what in self.restored.unreadable[:UNREADABLE_LOGGED_MAX]:
             log.warning("slot %d: passed over %s", self.names.slot, what)
         self._restore_ms = round(self._ports.clock.boot_ms() - began_ms)
         log.info("slot %d: owned after %d ms (%s)", self.names.slot, self._restore_ms, self.restored)
         await self._announcer.tell(OwnerStatus(self.phase, restore_ms=self._restore_ms))
-        return slot, sender
+        return slot
 
     async def _replayed(self, index: DueIndex, *, ahead: bool = False) -> Restored:
         """Bring the index up to the log in a thread, and say meanwhile how far it is."""
@@ -251,9 +250,6 @@ class SlotRunner:
             await asyncio.wait({replaying})
             self._restorer = None
             self._offsets = restorer.offsets() if replaying.exception() is None else {}
-
-    def _woken(self) -> None:
-        self._wake.set()
 
     def _delivered(self, partition: int, event: Delivered) -> None:
         if self.slot is not None:
@@ -335,6 +331,13 @@ class SlotRunner:
 
     # --- leaving
 
+    async def _let_go(self) -> None:
+        """Nothing reaches the slot any more, even if it was left in the middle of a take-over."""
+        self._intake.detach()
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await sender.close()
+
     def _is_leaving(self, error: Exception) -> bool:
         """Whether a doubt ends the work here: taking a slot again that is handed over would fence the next owner."""
         if self._leaves_ms is None and not self._stopping:
@@ -381,7 +384,6 @@ class SlotRunner:
 
     async def _close(self) -> None:
         """Leave the slot to others first, then make the copy durable."""
-        self._intake.detach()
         if self.slot is not None:
             self._offsets |= self.slot.reflected.offsets
             self.slot = None

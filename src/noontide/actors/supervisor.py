@@ -56,6 +56,7 @@ class Supervisor:
         self._copies = copies
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wanted = Assignment()
+        self._ending = False
         self._changed = asyncio.Event()
 
     async def run(self, membership: Membership, stop: asyncio.Event) -> None:
@@ -72,7 +73,9 @@ class Supervisor:
             await membership.leave()
 
     def assign(self, assignment: Assignment) -> None:
-        """What this process is to do is now this."""
+        """What this process is to do is now this; once it ends, what the group still says changes nothing."""
+        if self._ending:
+            return
         if assignment.owned != self._wanted.owned:
             log.info("slots: %s", ", ".join(map(str, sorted(assignment.owned))) or "none")
         self._wanted = assignment
@@ -178,6 +181,7 @@ class Supervisor:
             await asyncio.wait(self._tasks.values(), timeout=self._settings.handover_ms / 1000)
 
     def _stop_all(self) -> None:
+        self._ending = True
         self._wanted = Assignment(retired=True)
         self._changed.set()
         for runner in self.runners.values():

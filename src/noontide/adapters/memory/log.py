@@ -9,13 +9,14 @@ compaction leaves holes, also at the end.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from noontide.adapters.memory.faults import Faults
 from noontide.ports.record_log import Fenced, Incoming, Receipt, Record, TopicPartition
 
+Listener = Callable[[Collection[TopicPartition]], None]
 MESSAGE_MAX_BYTES: Final = 1_048_588  # Kafka's default of max.message.bytes
 
 
@@ -113,7 +114,7 @@ class MemoryLog:
         self._created = 0
         self._sessions: dict[str, Session] = {}
         self._transactions = 0
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Listener] = []
 
     # Topics
 
@@ -167,7 +168,7 @@ class MemoryLog:
         for record in records:
             at.append(record, appended_ms, number)
         if transaction is None:
-            self._tell()
+            self._tell([partition])
         return Receipt(first_offset, at.next_offset, appended_ms)
 
     def check(self, partition: TopicPartition, records: Sequence[Record]) -> None:
@@ -189,6 +190,19 @@ class MemoryLog:
         """Hide the session's transaction for ever. Raises Fenced for an old session."""
         self._require_current(session)
         self._settle(session, committed=False)
+
+    def open_transaction(self, transactional_id: str) -> int | None:
+        """The number of the transaction that this id has open; None when it has none."""
+        session = self._sessions.get(transactional_id)
+        return None if session is None or session.transaction is None else session.transaction.number
+
+    def expire(self, transactional_id: str) -> bool:
+        """The transaction of this id was open for too long: it is aborted, and its session fenced. False: none is."""
+        session = self._sessions.get(transactional_id)
+        if session is None or session.transaction is None:
+            return False
+        self.open_session(transactional_id)
+        return True
 
     # Reading
 
@@ -214,20 +228,21 @@ class MemoryLog:
                 found.append(Incoming(*partition, entry.offset, entry.appended_ms, key, value, tuple(headers)))
         return found, max(position, at.last_stable_offset)
 
-    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` whenever records may have become visible; returns what ends that."""
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with the partitions in which records may have become visible; returns what ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     # Upkeep
 
-    def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
+    def compact(self, topic: str, *, drop_tombstones: bool = False, older_than_ms: int = 1 << 62) -> None:
         """Keep the latest committed record of each key; drops markers and aborted records too.
 
-        Only below the last stable offset, as the cleaner of a broker does.
+        Only below the last stable offset, as the cleaner of a broker does. older_than_ms: tombstones appended later
+        than this stay (`delete.retention.ms`).
         """
         for at in self._topics[topic].partitions:
-            _compact(at, drop_tombstones=drop_tombstones)
+            _compact(at, tombstones_before_ms=older_than_ms if drop_tombstones else 0)
 
     def drop_before(self, partition: TopicPartition, offset: int) -> None:
         """Retention: forget everything below an offset."""
@@ -265,34 +280,28 @@ class MemoryLog:
             if not committed:
                 at.aborted.add(transaction.number)
             at.append(None, self._now_ms(), transaction.number)
-        self._tell()
+        self._tell(transaction.first_offsets)
 
-    def _tell(self) -> None:
+    def _tell(self, partitions: Collection[TopicPartition]) -> None:
         for listener in tuple(self._listeners):
-            listener()
+            listener(partitions)
 
 
-def _compact(at: _Partition, *, drop_tombstones: bool) -> None:
+def _compact(at: _Partition, *, tombstones_before_ms: int) -> None:
     stable = at.last_stable_offset
     latest = {
         entry.record.key: entry.offset
         for entry in at.entries
         if entry.offset < stable and entry.record is not None and at.visible(entry)
     }
-    at.keep(
-        [
-            entry
-            for entry in at.entries
-            if entry.offset >= stable or _survives(entry, latest, drop_tombstones=drop_tombstones)
-        ]
-    )
+    at.keep([entry for entry in at.entries if entry.offset >= stable or _survives(entry, latest, tombstones_before_ms)])
 
 
-def _survives(entry: _Entry, latest: dict[bytes | None, int], *, drop_tombstones: bool) -> bool:
+def _survives(entry: _Entry, latest: dict[bytes | None, int], tombstones_before_ms: int) -> bool:
     record = entry.record
     if record is None or latest.get(record.key) != entry.offset:
         return False
-    return record.value is not None or not drop_tombstones
+    return record.value is not None or entry.appended_ms >= tombstones_before_ms
 
 
 def _size_bytes(record: Record) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from noontide.adapters.memory.log import MemoryLog
@@ -31,7 +31,7 @@ class MemoryFeed:
         self._loop = loop
         self._subscriptions: dict[TopicPartition, _Subscription] = {}
         self._scheduled = False
-        self._unsubscribe = log.subscribe(self._schedule)
+        self._unsubscribe = log.subscribe(self._told)
 
     def attach(self, sink: Sink, positions: Mapping[TopicPartition, int]) -> None:
         """See `Feed.attach`."""
@@ -83,6 +83,9 @@ class MemoryFeed:
         for partition in partitions:
             if partition in self._subscriptions:
                 self._subscriptions[partition].paused = paused
+
+    def _told(self, _partitions: Collection[TopicPartition]) -> None:
+        self._schedule()
 
     def _schedule(self) -> None:
         if self._loop is not None and not self._scheduled:

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
 from noontide.adapters.memory.faults import CommitFault
 from noontide.adapters.memory.log import MemoryLog, Refused, Session
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.record_log import Doubt, Outputs, Receipt, TopicPartition
 
 
-class MemorySlotLog:
-    """`SlotLog` on a `MemoryLog`; nothing in it waits, so time limits are never reached."""
+class Stage(Enum):
+    """Places in a commit, and before an opening, at which a process may wait, fail or die."""
 
-    def __init__(self, log: MemoryLog, *, transactional_id: str, time_source: BrokerTimeSource | None = None) -> None:
+    OPENING = "opening"
+    BEGUN = "begun"
+    """Nothing is written."""
+    WRITTEN = "written"
+    """All records are there; their transaction is open."""
+    SETTLED = "settled"
+    """Committed; the answer is on its way."""
+
+
+async def _go_on(_stage: Stage) -> None:
+    return
+
+
+class MemorySlotLog:
+    """`SlotLog` on a `MemoryLog`.
+
+    between: awaited at each stage; by default nothing waits, so time limits are never reached. What it raises passes.
+    """
+
+    def __init__(
+        self,
+        log: MemoryLog,
+        *,
+        transactional_id: str,
+        time_source: BrokerTimeSource | None = None,
+        between: Callable[[Stage], Awaitable[None]] = _go_on,
+    ) -> None:
+        self._between = between
         self._log = log
         self._transactional_id = transactional_id
         self._time_source = time_source
@@ -22,6 +52,7 @@ class MemorySlotLog:
         self._session = None
         if self._log.faults.silent:
             raise Doubt("the log does not answer")
+        await self._between(Stage.OPENING)
         self._session = self._log.open_session(self._transactional_id)
 
     async def commit(self, outputs: Outputs, *, timeout_ms: int) -> dict[TopicPartition, Receipt]:
@@ -33,7 +64,7 @@ class MemorySlotLog:
             raise Doubt("the slot's writer is not open")
         if self._log.faults.silent:
             raise Doubt("the log does not answer")
-        receipts = self._transact(session, outputs)
+        receipts = await self._transact(session, outputs)
         self._session = session
         return receipts
 
@@ -41,12 +72,15 @@ class MemorySlotLog:
         """See `SlotLog.close`."""
         self._session = None
 
-    def _transact(self, session: Session, outputs: Outputs) -> dict[TopicPartition, Receipt]:
+    async def _transact(self, session: Session, outputs: Outputs) -> dict[TopicPartition, Receipt]:
         sent_boot_ms = self._boot_ms()
+        await self._between(Stage.BEGUN)
         receipts = self._write(session, outputs)
+        await self._between(Stage.WRITTEN)
         fault = self._log.faults.take_commit_fault(self._transactional_id)
         if fault is not CommitFault.NO_EFFECT:
             self._log.commit(session)
+        await self._between(Stage.SETTLED)
         if fault is not None:
             raise Doubt(fault.value)
         if self._time_source is not None:
