@@ -11,6 +11,7 @@ import pytest
 from noontide.apps.cli.api import api
 from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
+from noontide.apps.cli.history import history
 from noontide.apps.cli.jobs import jobs
 from noontide.apps.cli.runs import runs
 from noontide.apps.cli.tenants import tenants
@@ -28,9 +29,20 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
         yield path, command
 
 
+GROUPS = [
+    jobs,
+    runs,
+    workers,
+    tenants,
+    history,
+    config,
+    tokens,
+    api,
+    demo,
+]
 ALL = [
     found
-    for group in (jobs, runs, workers, tenants, config, tokens, api, demo)
+    for group in GROUPS
     for found in commands(group, f"noontide {group.name}")
 ]
 

@@ -35,11 +35,11 @@ class Dev:
         """What the latest process has written."""
         return (self.folder / f"dev.{self._starts}.log").read_text("utf-8")
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start it and wait until it owns its slots."""
         self._starts += 1
         with (self.folder / f"dev.{self._starts}.log").open("wb") as log:
-            arguments = [*COMMAND, "dev", "--data", str(self.folder / "data"), "--port", "0"]
+            arguments = [*COMMAND, "dev", "--data", str(self.folder / "data"), "--port", "0", *options]
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log, env=ENVIRONMENT)
         deadline_s = time.monotonic() + START_WITHIN_S
         while self.output.count(": owned after") < 4:

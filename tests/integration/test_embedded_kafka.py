@@ -207,9 +207,10 @@ def await_end(index: int, kafka: EmbeddedKafka) -> None:
 START = """
 import sys, signal
 from pathlib import Path
-from noontide.adapters.kafka.embedded import EmbeddedKafka, process
+from noontide.adapters import tied_process
+from noontide.adapters.kafka.embedded import EmbeddedKafka
 if sys.argv[2] == "orphan":
-    process._DIE_WITH_PARENT = "import os,sys; os.execv(sys.argv[2],sys.argv[2:])"
+    tied_process._TIE = "import os,sys; os.execv(sys.argv[4],sys.argv[4:])"
 kafka = EmbeddedKafka(Path(sys.argv[1]), fast_start=True).start()
 print(kafka.pids[0], kafka.bootstrap, flush=True)
 signal.pause()

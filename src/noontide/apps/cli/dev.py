@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +35,9 @@ log = logging.getLogger("noontide.dev")
     help="Folder of the broker's records and the indexes; jobs survive restarts in it.",
 )
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port of the broker; 0 takes any.")
+@click.option("--history", "with_history", is_flag=True, help="PostgreSQL and Kafka Connect as well: runs stay in SQL.")
 @setting_option
-def dev(data: Path, port: int, assignments: tuple[str, ...]) -> None:
+def dev(data: Path, port: int, with_history: bool, assignments: tuple[str, ...]) -> None:  # noqa: FBT001
     """Run everything on this machine: a real broker (no Docker, no Java needed), the topics and a scheduler.
 
     Ctrl-C stops it. Whatever is killed, the next start goes on where the log ends.
@@ -43,12 +47,12 @@ def dev(data: Path, port: int, assignments: tuple[str, ...]) -> None:
 
     try:
         with EmbeddedKafka(data / "kafka", port=port) as kafka:
-            asyncio.run(_run(kafka, data, assignments))
+            asyncio.run(_run(kafka, data, assignments, with_history=with_history))
     except NoontideError as error:
         raise Fault(str(error)) from error
 
 
-async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...]) -> None:
+async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], *, with_history: bool) -> None:
     from noontide.adapters.kafka.topics import ensure_topics
     from noontide.records.topics import Layout
 
@@ -58,9 +62,36 @@ async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...]) -
     click.echo(_greeting(kafka.bootstrap, data, len(created)))
     watch = asyncio.create_task(_keep_alive(kafka))
     try:
-        await run_until_signal(cluster, data / "scheduler", assignments)
+        async with AsyncExitStack() as stack:
+            if with_history:
+                await stack.enter_async_context(_history(data, kafka.bootstrap))
+            await run_until_signal(cluster, data / "scheduler", assignments)
     finally:
         watch.cancel()
+
+
+@asynccontextmanager
+async def _history(data: Path, bootstrap: str) -> AsyncIterator[None]:
+    """PostgreSQL and Kafka Connect for as long as this lasts; NOONTIDE_HISTORY_URL says where to read."""
+    try:
+        from noontide.apps.dev_history import DevHistory
+    except ImportError as error:
+        raise Fault(f"--history needs `pip install 'noontide[history]'` ({error})") from error
+
+    history = DevHistory(data, bootstrap=bootstrap, prefix=DEFAULT_PREFIX)
+    try:
+        await asyncio.to_thread(history.start)
+        os.environ["NOONTIDE_HISTORY_URL"] = history.url
+        click.echo(
+            f"History is in PostgreSQL at {history.url} (table noontide.executions); Connect at {history.connect_url}."
+        )
+        watch = asyncio.create_task(history.watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+    finally:
+        await asyncio.to_thread(history.stop)
 
 
 def _greeting(bootstrap: str, data: Path, created: int) -> str:

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "tenants": _Entry("noontide.apps.cli.tenants", "tenants", "Tenants: who has how much of what is shared."),
     "config": _Entry("noontide.apps.cli.config", "config", "Tenants, calendars, targets: put, get, list, delete."),
     "tokens": _Entry("noontide.apps.cli.tokens", "tokens", "Tokens of the HTTP API: create, list, rotate, revoke."),
+    "history": _Entry("noontide.apps.cli.history", "history", "Executions in PostgreSQL: init, status, prune, watch."),
     "preview": _Entry("noontide.apps.cli.preview", "preview", "When a schedule or a job would run, without a broker."),
     "topics": _Entry("noontide.apps.cli.topics", "topics", "Noontide's topics: compare, create, describe."),
 }  # fmt: skip

@@ -181,6 +181,16 @@ def idle(jobs: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
     _run("idle", lambda: run_idle(IdleOptions(jobs=jobs, seconds=seconds)), as_json=as_json)
 
 
+@main.command()
+@click.option("--rows", default=100_000, show_default=True, type=click.IntRange(1), help="Executions of the wave.")
+@as_json
+def history(rows: int, as_json: bool) -> None:  # noqa: FBT001
+    """Executions into PostgreSQL by Kafka Connect: a wave, then a steady stream."""
+    from noontide.testing.bench.history import HistoryOptions, run_history  # needs the extra `history`
+
+    _run("history", lambda: run_history(HistoryOptions(rows=rows)), as_json=as_json)
+
+
 @main.command("all")
 @click.argument("names", nargs=-1, type=click.Choice(tuple(_BENCHES)))
 @as_json

@@ -42,9 +42,9 @@ class Jar:
         return Path(*self.group.split("."), self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
 
 
-def locked_jars() -> tuple[Jar, ...]:
-    """The pinned jars, from the package's `jars.lock`."""
-    text = files(__package__).joinpath(_LOCK_FILE).read_text("utf-8")
+def locked_jars(lock_file: str = _LOCK_FILE) -> tuple[Jar, ...]:
+    """The pinned jars of one of the package's `*.lock` files, the broker's by default."""
+    text = files(__package__).joinpath(lock_file).read_text("utf-8")
     return tuple(_parsed(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 

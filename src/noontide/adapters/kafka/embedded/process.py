@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 import signal
 import subprocess
-import sys
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Final
 
 from noontide.adapters.kafka.embedded.errors import EmbeddedKafkaError, PortInUseError
 from noontide.adapters.kafka.embedded.folder import MAIN_CLASS, BrokerFolder
+from noontide.adapters.tied_process import TiedProcess
 
 _FORMAT_TIMEOUT_S: Final = 60
 _MEANINGFUL: Final = re.compile(r"ERROR|FATAL|Exception|Error:|error occurred")
@@ -33,15 +31,6 @@ _KNOWN: Final[Sequence[tuple[str, Callable[[BrokerFolder, int], EmbeddedKafkaErr
         "insufficient memory",
         lambda folder, _: EmbeddedKafkaError(f"not enough memory for the Kafka broker (log: {folder.log})"),
     ),
-)
-
-# PR_SET_PDEATHSIG (1) = SIGKILL: also ends a stopped broker, and Kafka's log survives it (the page cache is the
-# kernel's). The check of the parent closes the gap between the fork and the call.
-_DIE_WITH_PARENT: Final = (
-    "import ctypes,os,sys\n"
-    "ctypes.CDLL(None).prctl(1,9,0,0,0)\n"
-    "os.getppid()==int(sys.argv[1]) or os._exit(1)\n"
-    "os.execv(sys.argv[2],sys.argv[2:])\n"
 )
 
 
@@ -69,47 +58,19 @@ def format_storage(command: Sequence[str], *, folder: BrokerFolder, cluster_id: 
 
 
 class BrokerProcess:
-    """A started broker. Its JVM runs in a session of its own and is killed when this process dies (on Linux).
-
-    Linux sends the death signal when the *thread* that started the child ends, so a thread of its own starts the JVM
-    and waits for it; `start()` may then be called from any thread, pools included.
+    """A started broker. Its JVM is killed when this process dies: Kafka's log survives that (the page cache is the
+    kernel's), and a stopped broker ends too.
     """
 
     def __init__(self, command: Sequence[str], *, folder: BrokerFolder, port: int) -> None:
-        self._command = [*command, MAIN_CLASS, str(folder.properties)]
         self._folder = folder
         self._port = port
         self._log_start_bytes = _size(folder.log)
-        self._started = threading.Event()
-        self._error: OSError | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        threading.Thread(target=self._run, name=f"kafka-{folder.path.name}", daemon=True).start()
-        self._started.wait()
-        if self._error is not None:
-            raise EmbeddedKafkaError(f"cannot start {self._command[0]}: {self._error.strerror}") from self._error
-        folder.pid_file.write_text(str(self.pid))
-
-    def _run(self) -> None:
         try:
-            with self._folder.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    self._launch_command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+            self._child = TiedProcess([*command, MAIN_CLASS, str(folder.properties)], log=folder.log)
         except OSError as error:
-            self._error = error
-        self._started.set()
-        if self._process is not None:
-            self._process.wait()
-
-    def _launch_command(self) -> list[str]:
-        if sys.platform != "linux":
-            return self._command
-        return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *self._command]
-
-    @property
-    def _child(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None  # _started is set after it
-        return self._process
+            raise EmbeddedKafkaError(f"cannot start {command[0]}: {error.strerror}") from error
+        folder.pid_file.write_text(str(self.pid))
 
     @property
     def pid(self) -> int:
@@ -117,24 +78,22 @@ class BrokerProcess:
 
     @property
     def running(self) -> bool:
-        return self._child.poll() is None
+        return self._child.running
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; a process that has already ended is left in peace."""
-        self._child.send_signal(number)
+        self._child.signal(number)
 
     def ended_within(self, timeout_s: float) -> bool:
         """Wait for the end; the pid file goes with it."""
-        try:
-            self._child.wait(max(0.0, timeout_s))
-        except subprocess.TimeoutExpired:
+        if not self._child.ended_within(timeout_s):
             return False
         self._folder.pid_file.unlink(missing_ok=True)
         return True
 
     def failure(self) -> EmbeddedKafkaError:
         """Why the broker ended, from its log."""
-        what = f"Kafka broker {self._folder.path.name} exited with code {self._child.poll()}"
+        what = f"Kafka broker {self._folder.path.name} exited with code {self._child.exit_code}"
         return failure(self._folder, what=what, port=self._port, since_bytes=self._log_start_bytes)
 
 
