@@ -126,7 +126,7 @@ def test_partition_counts() -> None:
         **dict.fromkeys(("requests", "jobs"), 12),
         **dict.fromkeys(("state", "leases", "worker-events", "results", "executions", "dead-letters", "audit"), 3),
         **dict.fromkeys(("rejected", "alerts"), 12),
-        **dict.fromkeys(("config", "owners"), 1),
+        **dict.fromkeys(("config", "owners", "sink-errors"), 1),
         "signals": 9,
         "runs": 6,
         "worker-inbox": 16,
