@@ -40,11 +40,7 @@ GROUPS = [
     api,
     demo,
 ]
-ALL = [
-    found
-    for group in GROUPS
-    for found in commands(group, f"noontide {group.name}")
-]
+ALL = [found for group in GROUPS for found in commands(group, f"noontide {group.name}")]
 
 
 @pytest.mark.parametrize("path, command", ALL, ids=[path for path, _ in ALL])
