@@ -16,7 +16,7 @@ from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Names
 from noontide.actors.runner import Phase, RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.standby import Standby, StandbyPorts
+from noontide.actors.standby import CopyBudget, Standby, StandbyPorts
 from noontide.actors.supervisor import Supervisor
 from noontide.adapters.memory.index import MemoryIndex
 from noontide.adapters.memory.readers import MemoryFeed, MemoryReplay
@@ -121,7 +121,9 @@ async def process(stage: MemoryStage, name: str, *, settings: SchedulerSettings 
         open_log=lambda slot: MemorySlotLog(log, transactional_id=f"noontide.slot-{slot}", time_source=clock),
         open_index=open_index,
     )
-    standby_ports = StandbyPorts(process=name, clock=clock, replay=replay, courier=courier, open_index=open_index)
+    standby_ports = StandbyPorts(
+        process=name, clock=clock, replay=replay, courier=courier, open_index=open_index, budget=CopyBudget(40)
+    )
     names = Names.of(stage.layout, 0)
 
     def make_runner(_slot: int, index: DueIndex | None) -> SlotRunner:
@@ -307,15 +309,9 @@ async def test_a_broker_that_does_not_answer_costs_a_standby_a_new_beginning(
         await a.until_warm()
 
 
-@pytest.mark.parametrize("count, worked_ms, rest_ms", [(0, 1.0, 5.0), (10, 100.0, 300.0), (2_000, 100.0, 300.0)])
-def test_copying_takes_a_bounded_share_of_a_core(count: int, worked_ms: float, rest_ms: float) -> None:
-    stage = MemoryStage()
-    ports = StandbyPorts(
-        process="a",
-        clock=stage.clock,
-        replay=MemoryReplay(stage.log),
-        courier=MemoryCourier(stage.log),
-        open_index=lambda _: MemoryIndex(),
-    )
-    standby = Standby(Names.of(stage.layout, 0), ports, QUICK)
-    assert standby._rest_ms(count, worked_ms) == rest_ms
+def test_copying_takes_a_bounded_share_of_a_core() -> None:
+    budget = CopyBudget(25)
+    assert budget.rest_ms(1_100.0, 100.0) == 300.0
+    assert budget.rest_ms(1_100.0, 100.0) == 700.0, "another one worked at the same time"
+    assert budget.rest_ms(9_000.0, 10.0) == 30.0, "what was not used is not saved up"
+    assert CopyBudget(100).rest_ms(1_100.0, 100.0) == 0.0

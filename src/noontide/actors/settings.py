@@ -53,8 +53,8 @@ class SchedulerSettings:
     """How often a standby copies what is new."""
     standby_records_max: int = 2_000
     """Records that a standby copies in one go."""
-    standby_cpu_percent: int = 25
-    """Share of one core that the copying of one slot may use."""
+    standby_cpu_percent: int = 40
+    """Share of one core that the copying of all slots of a process may use."""
     standby_verify_ms: int = MINUTE_MS
     """How often a standby makes sure that it lacks nothing."""
     standby_retry_ms: int = 2_000

@@ -33,6 +33,24 @@ class StandbyPhase(StrEnum):
     WARM = "warm"
 
 
+@dataclass(slots=True)
+class CopyBudget:
+    """Bounds what the standbys of a process use of a core together. percent: 1 to 100.
+
+    Whoever has worked books the time that this work may take at that share, behind what others booked, and rests until
+    then.
+    """
+
+    percent: int
+    _booked_ms: float = 0.0
+
+    def rest_ms(self, now_ms: float, worked_ms: float) -> float:
+        """How long to rest after some work that has just ended."""
+        share = min(100, self.percent) / 100
+        self._booked_ms = max(self._booked_ms, now_ms - worked_ms) + worked_ms / share
+        return max(0.0, self._booked_ms - now_ms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyPorts:
     """What the standbys of one process share, and how to open an index."""
@@ -42,6 +60,7 @@ class StandbyPorts:
     replay: Replay
     courier: Courier
     open_index: Callable[[int], DueIndex]
+    budget: CopyBudget
 
 
 class Standby:
@@ -133,7 +152,9 @@ class Standby:
                 verified_ms = now_ms
                 await self._ask_ends(restorer)
             self._verify(follower, restorer)
-            await self._pause(self._rest_ms(count, now_ms - began_ms))
+            rest_ms = self._ports.budget.rest_ms(now_ms, now_ms - began_ms)
+            is_behind = count >= settings.standby_records_max
+            await self._pause(rest_ms if is_behind else max(rest_ms, float(settings.standby_poll_ms)))
 
     def _step(self, follower: Follower, restorer: Restorer) -> int:
         """Copy what is there, up to a bound; for a thread."""
@@ -141,13 +162,6 @@ class Standby:
         if records:
             restorer.apply(records)
         return len(records)
-
-    def _rest_ms(self, count: int, worked_ms: float) -> float:
-        """At least what the bound on processor time asks for; until the next look when there was nothing more."""
-        percent = min(100, self._settings.standby_cpu_percent)
-        bound_ms = worked_ms * (100 - percent) / percent
-        is_behind = count >= self._settings.standby_records_max
-        return bound_ms if is_behind else max(bound_ms, float(self._settings.standby_poll_ms))
 
     def _tell(self, follower: Follower) -> None:
         self.lag = follower.lag()

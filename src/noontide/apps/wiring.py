@@ -16,7 +16,7 @@ from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Names
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
-from noontide.actors.standby import Standby, StandbyPorts
+from noontide.actors.standby import CopyBudget, Standby, StandbyPorts
 from noontide.actors.supervisor import Supervisor
 from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
@@ -156,6 +156,7 @@ def _supervisor_of(layout: Layout, ports: RunnerPorts, settings: SchedulerSettin
         replay=ports.replay,
         courier=ports.courier,
         open_index=ports.open_index,
+        budget=CopyBudget(settings.standby_cpu_percent),
     )
     return Supervisor(
         lambda slot, index: SlotRunner(Names.of(layout, slot), ports, settings, index=index),

@@ -11,6 +11,7 @@ import click
 
 from noontide.core.errors import NoontideError
 from noontide.testing.bench.enqueue import EnqueueOptions, run_enqueue
+from noontide.testing.bench.failover import FailoverOptions, run_failover
 from noontide.testing.bench.flood import FloodOptions, run_flood
 from noontide.testing.bench.handler_lag import run_handler_lag
 from noontide.testing.bench.handler_wave import HandlerWaveOptions, run_handler_wave
@@ -27,7 +28,7 @@ from noontide.testing.bench.workers import CONCURRENCY, KINDS
 Figures = dict[str, object]
 MUST_BE_ZERO: Final = (
     "duplicates", "missing", "foreign", "cursors_wrong", "expired", "lost", "a_over_cap", "over_cap",
-    "leaked_permits", "b_missing",
+    "leaked_permits", "b_missing", "duplicate_claims",
 )  # fmt: skip
 
 _BENCHES: dict[str, Callable[[], Figures]] = {
@@ -43,6 +44,7 @@ _BENCHES: dict[str, Callable[[], Figures]] = {
     "enqueue": lambda: run_enqueue(EnqueueOptions(jobs=200_000)),
     "idle": lambda: run_idle(IdleOptions(jobs=1_000_000, seconds=30)),
     "restore": lambda: run_restore(RestoreOptions(jobs=1_000_000)),
+    "failover": lambda: run_failover(FailoverOptions(jobs=1_000_000)),
 }
 
 as_json = click.option("--json/--no-json", "as_json", default=False, help="Print one line of JSON, last.")
@@ -170,6 +172,17 @@ def enqueue(jobs: int, as_json: bool) -> None:  # noqa: FBT001
 def restore(jobs: int, as_json: bool) -> None:  # noqa: FBT001
     """Seconds until a fresh scheduler owns and fires all jobs: after a clean stop, kill -9, and from the log alone."""
     _run("restore", lambda: run_restore(RestoreOptions(jobs=jobs)), as_json=as_json)
+
+
+@main.command()
+@jobs_of(1_000_000)
+@click.option("--rate", default=500, show_default=True, type=click.IntRange(64), help="Dispatches per second.")
+@click.option("--session", default=6_000, show_default=True, type=click.IntRange(1_000), help="Session timeout, ms.")
+@as_json
+def failover(jobs: int, rate: int, session: int, as_json: bool) -> None:  # noqa: FBT001
+    """Two schedulers under load: SIGTERM to one, then kill -9 to the other; for how long nothing was dispatched."""
+    options = FailoverOptions(jobs=jobs, rate=rate, session_ms=session)
+    _run("failover", lambda: run_failover(options), as_json=as_json)
 
 
 @main.command()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,12 +48,16 @@ class Owned:
 
 @dataclass(slots=True, kw_only=True)
 class SchedulerProcess:
-    """`noontide scheduler` with its shipped defaults, in a session of its own; its log is kept in a file."""
+    """`noontide scheduler` with its shipped defaults, in a session of its own; its log is kept in a file.
+
+    extra: further arguments.
+    """
 
     bootstrap: str
     prefix: str
     data: Path
     log: Path
+    extra: tuple[str, ...] = ()
     started_s: float = 0.0
     _process: subprocess.Popen[bytes] | None = None
     _log_start: int = 0
@@ -61,7 +65,7 @@ class SchedulerProcess:
     def start(self) -> None:
         """Start it; `started_s` is the moment on `time.monotonic`."""
         command = [sys.executable, "-m", "noontide.apps.cli.main", "scheduler"]
-        command += ["--bootstrap", self.bootstrap, "--prefix", self.prefix, "--data", str(self.data)]
+        command += ["--bootstrap", self.bootstrap, "--prefix", self.prefix, "--data", str(self.data), *self.extra]
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self.started_s = time.monotonic()
         with self.log.open("ab") as log:
@@ -156,11 +160,14 @@ class Stage:
 
 
 @contextmanager
-def set_stage(*, slots: int = 8, starts: bool = True) -> Iterator[Stage]:
-    """A stage in a temporary folder, with the scheduler owning all slots; nothing of it is left afterwards."""
+def set_stage(*, slots: int = 8, starts: bool = True, properties: Mapping[str, str] | None = None) -> Iterator[Stage]:
+    """A stage in a temporary folder, with the scheduler owning all slots; nothing of it is left afterwards.
+
+    properties: settings of the broker beside the embedded one's.
+    """
     folder = Path(tempfile.mkdtemp(prefix="noontide-bench-"))
     try:
-        with EmbeddedKafka(folder / "kafka") as kafka:
+        with EmbeddedKafka(folder / "kafka", properties=properties or {}) as kafka:
             stage = _furnished(kafka, folder, slots)
             try:
                 if starts:
