@@ -60,3 +60,31 @@ def encode_owner(layout: Layout, slot: int, status: OwnerStatus, speaker: Speake
         **status._asdict(),
     }
     return orjson.dumps(value)
+
+
+class Said(NamedTuple):
+    """What somebody said of a slot, and when by the broker's clock."""
+
+    slot: int
+    role: str
+    process: str
+    partitions: tuple[int, int]
+    since_ms: int
+    said_ms: int
+    status: OwnerStatus
+
+
+def decode_owner(value: bytes, said_ms: int) -> Said:
+    """Inverse of `encode_owner`; what an older version does not say has its default. Raises ValueError, KeyError."""
+    fields = orjson.loads(value)
+    known = {name: fields[name] for name in OwnerStatus._fields if name in fields}
+    first, last = fields["partitions"]
+    return Said(
+        slot=fields["slot"],
+        role=fields.get("role", OWNER),
+        process=fields["owner"],
+        partitions=(first, last),
+        since_ms=fields["since"],
+        said_ms=said_ms,
+        status=OwnerStatus(**{"phase": "working", **known}),
+    )

@@ -146,6 +146,12 @@ def security_from(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def security_variables(security: Mapping[str, str]) -> dict[str, str]:
+    """The variables from which `security_from` makes these settings."""
+    names = {name: "protocol" if name == "security.protocol" else name for name in security}
+    return {_SECURITY_VARIABLE + names[name].upper().replace(".", "_"): value for name, value in security.items()}
+
+
 def security_file(path: Path) -> dict[str, str]:
     """Security settings in a file of NAME=VALUE lines; blank lines and lines that begin with # are skipped."""
     found = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
@@ -18,6 +19,7 @@ from noontide.core.run import Run
 from noontide.ports.record_log import Incoming, TopicPartition
 from noontide.records.config import ConfigView, check_config, updated_view
 from noontide.records.leases import decode_lease
+from noontide.records.owners import Said, decode_owner
 from noontide.records.state import CURSOR, cursor_record_key, decode_cursor
 from noontide.records.topics import Layout
 
@@ -77,6 +79,15 @@ class Reader:
         """Records of `state` whose keys begin so, by key."""
         records = self._latest(self._partitions("state", slots), prefix=prefix)
         return {key: record.value or b"" for key, record in records.items()}
+
+    def owners(self) -> list[Said]:
+        """What owners and standbys said last of their slots; a record that cannot be read is passed over."""
+        records = self._latest(self._partitions("owners", [0]))
+        found = []
+        for record in records.values():
+            with suppress(ValueError, KeyError, TypeError):
+                found.append(decode_owner(record.value or b"", record.appended_ms))
+        return sorted(found, key=lambda each: (each.slot, each.role, each.process))
 
     def last_executions(self, slots: Sequence[int], *, limit: int, job_id: str | None) -> list[dict[str, object]]:
         """The last `limit` executions by append time, the oldest first; of one job if given."""

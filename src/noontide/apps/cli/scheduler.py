@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from noontide.apps.cli.common import Cluster, broker_options
+from noontide.apps.cli.common import Cluster, broker_options, security_variables
 
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
@@ -39,28 +39,64 @@ setting_option = click.option(
     show_envvar=True,
     help="Folder of the local indexes: a cache, rebuilt from the log when it is missing.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Scheduler processes on this machine: one uses one core. More than there are slots stand by only.",
+)
 @log_level_option
 @setting_option
-def scheduler(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> None:
+@click.option("--parent-fd", type=int, hidden=True)
+def scheduler(
+    cluster: Cluster,
+    data: Path,
+    processes: int,
+    log_level: str,
+    assignments: tuple[str, ...],
+    parent_fd: int | None,
+) -> None:
     """Run a scheduler process: it takes its share of the slots, and all of them when it is alone.
 
-    SIGTERM or Ctrl-C hands over cleanly. kill -9 loses nothing: another process, or the next start, goes on.
+    SIGTERM or Ctrl-C hands over cleanly, slot by slot. kill -9 loses nothing: another process, or the next start, goes
+    on. With --processes a parent starts as many, each with a folder of its own, and passes signals on.
     """
-    log_to_stderr(log_level)
-    asyncio.run(run_until_signal(cluster, data, assignments))
+    log_to_stderr(log_level, with_process=processes > 1 or parent_fd is not None)
+    if processes > 1:
+        commands = [_command(cluster, data / f"process-{each}", log_level, assignments) for each in range(processes)]
+        sys.exit(asyncio.run(_run_processes(cluster, commands)))
+    asyncio.run(run_until_signal(cluster, data, assignments, parent_fd=parent_fd))
 
 
-def log_to_stderr(level: str) -> None:
-    """Our own log lines; the client libraries only speak of errors."""
+def _command(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> list[str]:
+    """The command line of one process; security settings go through its environment, where nobody lists them."""
+    command = [sys.executable, "-m", "noontide.apps.cli.main", "scheduler"]
+    command += ["--bootstrap", cluster.bootstrap, "--prefix", cluster.prefix]
+    command += ["--data", str(data), "--log-level", log_level]
+    return command + [text for assignment in assignments for text in ("--setting", assignment)]
+
+
+async def _run_processes(cluster: Cluster, commands: list[list[str]]) -> int:
+    from noontide.apps.processes import Processes
+
+    return await Processes(commands=commands, variables=security_variables(cluster.security)).run()
+
+
+def log_to_stderr(level: str, *, with_process: bool = False) -> None:
+    """Our own log lines, where wanted with the process's id; the client libraries only speak of errors."""
+    process = "[%(process)d] " if with_process else ""
     logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s  %(message)s"
+        level=level.upper(), stream=sys.stderr, format=f"%(asctime)s {process}%(levelname)-7s %(name)s  %(message)s"
     )
     for library in ("aiokafka", "kafka"):
         logging.getLogger(library).setLevel(logging.CRITICAL if level != "debug" else logging.DEBUG)
 
 
-async def run_until_signal(cluster: Cluster, data: Path, assignments: tuple[str, ...]) -> None:
-    """Run a scheduler in this process until SIGTERM or SIGINT."""
+async def run_until_signal(
+    cluster: Cluster, data: Path, assignments: tuple[str, ...], *, parent_fd: int | None = None
+) -> None:
+    """Run a scheduler in this process until SIGTERM or SIGINT, or until the pipe from a parent is closed."""
     from noontide.apps.settings import scheduler_settings
     from noontide.apps.wiring import SchedulerOptions, run_scheduler
 
@@ -70,6 +106,13 @@ async def run_until_signal(cluster: Cluster, data: Path, assignments: tuple[str,
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
+    if parent_fd is not None:
+        loop.add_reader(parent_fd, _parent_is_gone, loop, parent_fd, stop)
     cluster.layout()
     options = SchedulerOptions(connection=cluster.connection(), prefix=cluster.prefix, data=data, settings=settings)
     await run_scheduler(options, stop)
+
+
+def _parent_is_gone(loop: asyncio.AbstractEventLoop, parent_fd: int, stop: asyncio.Event) -> None:
+    loop.remove_reader(parent_fd)
+    stop.set()
