@@ -17,12 +17,14 @@ from noontide.actors.changes import note_change
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Decided, Effects, Scene
 from noontide.actors.firing import Due, Firing
+from noontide.actors.graph import begin_wave, refuse_cycle
 from noontide.actors.guards import Accepted, made_before, remember
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.next_cursor import Terms, cursor_after
 from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.tenancy import check_etag, no_job, not_dead, not_live, refuse_as_unknown, speaks_for
+from noontide.actors.ties import Follows
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import Definition, DefinitionContext, load_definition, parse_definition
 from noontide.core.errors import Conflict, InvalidDefinition, Refusal
@@ -32,6 +34,7 @@ from noontide.core.run import RunState
 from noontide.core.targets import TopicTarget
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records import rows
+from noontide.records.dependencies import Wave
 from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
 from noontide.records.jobs import job_headers
 from noontide.records.leases import decode_lease
@@ -181,6 +184,7 @@ class Admission:
         if previous is not None and previous.tenant != job.tenant:
             raise InvalidDefinition.of("/id", "this id is not available")
         self._check_names(job, item, scene)
+        refuse_cycle(request.job_id, job.after, scene)
         cursor = self._settled(known, request.job_id, item, scene)
         created_ms = item.appended_ms if known.row is None else known.row.created_ms
         etag, key = item.origin.etag, request.job_id.encode()
@@ -199,6 +203,10 @@ class Admission:
         if cursor is not None and moved.due_ms != cursor.due_ms:
             self._leave(known, cursor, item, scene, reason="another definition came before it could run")
         scene.effects.put_cursor(self._partition, key, moved)
+        if job.after or (previous is not None and previous.after):
+            scene.effects.ties.follows[request.job_id] = Follows(job.tenant, job.after, etag)
+        if previous is None and request.job_id in scene.world.ties.dependants:
+            scene.effects.ties.appeared.append(request.job_id)
         return etag
 
     def _parsed(self, request: Define, previous: Job | None, item: Input, scene: Scene) -> Definition:
@@ -304,16 +312,19 @@ class Admission:
         row_bytes = known.row_bytes
         if request.payload is not None:
             row_bytes = with_payload(row_bytes, request.job_id, request.payload)
+        name = manual_run_id(request.job_id, item.origin.offset, item.source_name)
+        due_ms = item.appended_ms if request.due_ms is None else request.due_ms
+        if request.members:
+            begin_wave(name, item, Wave("", due_ms, request.members), scene)
         due = Due(
             partition=self._partition,
             job_id=request.job_id,
-            due_ms=item.appended_ms,
+            due_ms=due_ms,
             start_ms=item.appended_ms,
             runs=0,
             generation=known.cursor.generation,
             accepted_ms=known.cursor.accepted_ms,
         )
-        name = manual_run_id(request.job_id, item.origin.offset, item.source_name)
         row = decode_job_row(row_bytes)
         self._firing.claim(due, name, row, scene)
         if request.payload is not None:

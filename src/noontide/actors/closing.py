@@ -7,6 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from noontide.actors.effects import Scene
+from noontide.actors.graph import tell_dependants
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timelines import plan_of
@@ -90,6 +91,8 @@ class Closing:
             self._publish_result(run, scene, state=state, answered=answered, reason=reason)
         effects.close_run(self._partition, run, keep=keep)
         effects.counts[state] += 1
+        if world.ties.dependants or world.ties.waves:
+            tell_dependants(run.run_id, run.due_ms, state, scene)
         self._release(run, scene)
 
     def follow_up(self, run: Run, scene: Scene) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from noontide.actors.ties import TieChanges
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem
@@ -113,6 +114,7 @@ class Effects:
         self.answers: dict[str, tuple[int, Answer]] = {}
         self.decided: list[Decided] = []
         self.counts: Counter[str] = Counter()
+        self.ties = TieChanges()
         self.limited = False
         self.permits: dict[tuple[str, str], tuple[int, int]] = {}
         self.limiters: dict[str, dict[tuple[str, int], Stand]] = {}
@@ -146,6 +148,7 @@ class Effects:
     def delete_job(self, partition: int, job_id: bytes, *, headers: Headers) -> None:
         """A definition is gone (its cursor may stay as a marker)."""
         self.outputs[TopicPartition(self.names.jobs, partition)].append(Record(job_id, None, headers))
+        self.ties.gone.append(job_id.decode())
         self._puts[rows.job_key(partition, job_id)] = None
 
     def put_cursor(self, partition: int, job_id: bytes, cursor: Cursor) -> None:

@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.graph import Graph
+from noontide.actors.joins import Joins, JoinWork
 from noontide.actors.limiters import Limiters, LimiterWork
 from noontide.actors.mailbox import Mailbox, Message
 from noontide.actors.partition import Partition, Work
 from noontide.actors.permits import Permits, PermitWork
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.ties import Ties
 from noontide.actors.world import World
 from noontide.core.run import Run
 from noontide.ports.due_index import DueIndex
@@ -26,14 +29,19 @@ PAGE = 1_000
 
 @dataclass(slots=True, kw_only=True)
 class ExchangeWork:
-    """What is decided in one cycle. messages: signals from other slots; permits, limiters: what follows from them."""
+    """What is decided in one cycle. messages: signals from other slots; the rest: what follows from them, and time.
+
+    set_aside: what cannot be decided about: sources of messages, joins.
+    """
 
     messages: list[Message] = field(default_factory=list)
     permits: PermitWork = field(default_factory=PermitWork)
     limiters: LimiterWork = field(default_factory=LimiterWork)
+    joins: JoinWork = field(default_factory=JoinWork)
+    set_aside: set[object] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.permits or self.limiters)
+        return bool(self.messages or self.permits or self.limiters or self.joins)
 
 
 class Exchange:
@@ -43,6 +51,9 @@ class Exchange:
         self.mailbox = Mailbox()
         self.permits = Permits(settings.ageing_ms)
         self.limiters = Limiters(settings.grants_max)
+        self.ties = Ties()
+        self.graph = Graph(names.layout, self.ties)
+        self.joins = Joins(partitions, self.ties, self.graph, settings)
         self._partitions = partitions
         self._settings = settings
         self._first = names.layout.partitions_of(names.slot)[0]
@@ -57,6 +68,7 @@ class Exchange:
             messages=messages,
             permits=self.permits.collect(messages, runs_max),
             limiters=self.limiters.collect(messages, world.config, world.now_ms),
+            joins=self.joins.collect(messages, world.now_ms),
         )
         for run_id, number in found.permits.homes.items():
             run = self._partitions[number].live.by_id.get(run_id)
@@ -66,17 +78,28 @@ class Exchange:
 
     def next_wake_ms(self) -> int | None:
         """When something is to be done without a message; None when nothing is."""
-        return self.limiters.next_wake_ms()
+        times = (self.limiters.next_wake_ms(), self.joins.next_wake_ms())
+        return min((at for at in times if at is not None), default=None)
+
+    def wanted(self, work: ExchangeWork) -> Iterator[bytes]:
+        """Keys of the rows that deciding reads."""
+        if work.messages or work.joins:
+            yield from self.graph.wanted(work.messages)
+            yield from self.joins.wanted(work.joins)
 
     # --- decide, apply
 
     def decide(self, work: ExchangeWork, scene: Scene) -> None:
-        """Decide what follows from the messages, and from what became of the runs in this cycle."""
+        """Decide what follows from the messages, and from what became of the runs in this cycle. Raises Misread."""
+        self.graph.decide([each for each in work.messages if each.source not in work.set_aside], scene)
+        self.joins.decide(work.joins, scene, work.set_aside)
         self.limiters.decide(work.limiters, scene)
         self.permits.decide(work.permits, scene)
 
     def apply(self, work: ExchangeWork, effects: Effects, world: World) -> None:
         """Take over what the commit made true."""
+        self.graph.apply(effects)
+        self.joins.apply(effects)
         self.permits.apply(effects, work.permits)
         self.limiters.apply(effects, work.limiters, world.config)
 
@@ -90,6 +113,10 @@ class Exchange:
                 self.permits.load_note(record_key, value)
             elif record_key.startswith((state.LIMITER, state.RATE)):
                 self.limiters.load_note(record_key, value)
+            elif record_key.startswith(state.JOIN):
+                self.joins.load_note(record_key, value)
+            else:
+                self.graph.load_note(record_key, value)
 
     def load_run(self, partition: int, run: Run) -> None:
         """A live run of an earlier owner."""

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Scene
+from noontide.actors.graph import tell_dependants
 from noontide.actors.hand_out import Claim, deliver_now, hand_out
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.ties import OwnTime
 from noontide.actors.timelines import Plan, plan_of
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor, JobState
@@ -25,7 +27,7 @@ from noontide.core.occurrence import Occurrence
 from noontide.core.policies import MisfireRule, Overlap
 from noontide.core.run import Decision, Run, RunState
 from noontide.records import executions
-from noontide.records.job_row import JobRow, decode_job_row
+from noontide.records.job_row import FOLLOWS, JobRow, decode_job_row
 
 
 class Due(NamedTuple):
@@ -88,10 +90,12 @@ class Firing:
             name = run_id(due.job_id, last_ms, due.generation)
             if last_ms != due.due_ms:
                 due = due._replace(due_ms=last_ms, start_ms=claim.start_ms)
-            if plan.allows(last_ms):
-                runs += self.claim(due, name, row, scene)
-            else:
+            if not plan.allows(last_ms):
                 _record_skip(due, name, row, "calendar", scene)
+            elif row.extras & FOLLOWS:
+                scene.effects.ties.own_times.append(OwnTime(due.partition, due.job_id, last_ms))
+            else:
+                runs += self.claim(due, name, row, scene)
         waits = plan.after_completion_ms is not None and bool(self._live.of_job(due.job_id, scene.effects))
         if plan.after_completion_ms is not None and not waits:
             following = plan.after_completion(scene.world.now_ms)
@@ -206,6 +210,7 @@ def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) ->
     )  # fmt: skip
     scene.effects.record(name.encode(), line)
     scene.effects.counts[Decision.SKIPPED] += 1
+    tell_dependants(name, due.due_ms, Decision.SKIPPED, scene)
 
 
 def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reason: str) -> None:
@@ -217,3 +222,4 @@ def _record_passed(due: Due, row: JobRow, passed: Passed, scene: Scene, *, reaso
     )  # fmt: skip
     scene.effects.record(name.encode(), line)
     scene.effects.counts[passed.decision] += passed.occurrences
+    tell_dependants(name, passed.first_ms, passed.decision, scene, span=span)

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from noontide.actors.effects import Effects, Hold, Scene, Send
+from noontide.actors.graph import tell_dependants
 from noontide.actors.timelines import loaded
 from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
@@ -47,6 +48,8 @@ def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene)
     effects.outputs[to].append(Record(row.key, row.payload, headers))
     effects.record(run_id, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
     effects.counts["succeeded"] += 1
+    if world.ties.dependants:
+        tell_dependants(name, times.due_ms, RunState.SUCCEEDED, scene)
     return True
 
 

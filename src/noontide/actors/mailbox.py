@@ -6,9 +6,12 @@ Both are taken from the front only, so what is consumed of a partition is always
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from noontide.actors.request_input import Input
+from noontide.core.errors import NoontideError
 from noontide.records.rejected import Origin
 from noontide.records.signals import Signal
 
@@ -24,6 +27,23 @@ class Message(NamedTuple):
     def size_bytes(self) -> int:
         """Messages are small: they do not count."""
         return 0
+
+
+class Misread(NoontideError):
+    """Deciding one message (or what became of an earlier one) failed; all is decided again with it set aside."""
+
+    def __init__(self, what: object, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.what = what
+
+
+@contextmanager
+def reading(what: object) -> Iterator[None]:
+    """Deciding about one thing: whatever goes wrong is told of it. what: a Message's source, or another name."""
+    try:
+        yield
+    except Exception as error:
+        raise Misread(what, error) from error
 
 
 class Mailbox:

@@ -107,8 +107,8 @@ class Partition:
         self._stuck: dict[str, Route | None] = {}
         self._in_vain: Counter[str] = Counter()
         self.closing = Closing(number, self.live, settings)
-        self._firing = Firing(self.live, self.closing, settings)
-        self._admission = Admission(number, self.live, self._firing, self.closing, settings)
+        self.firing = Firing(self.live, self.closing, settings)
+        self._admission = Admission(number, self.live, self.firing, self.closing, settings)
         self._settings = settings
 
     # --- gather
@@ -245,7 +245,7 @@ class Partition:
                 if row is None:
                     raise LookupError("due without a definition")
                 at = Due(self.number, job_id.decode(), due.due_ms, start_ms, due.runs, due.generation, due.accepted_ms)
-                self._firing.fire(at, row, scene)
+                self.firing.fire(at, row, scene)
             case rows.Purpose.REMOVE:
                 self._keep_definitions(job_id, scene)
                 scene.effects.delete_job(self.number, job_id, headers=[("reason", b"completed")])

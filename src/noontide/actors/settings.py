@@ -101,6 +101,8 @@ class SchedulerSettings:
     """Waiting for so long counts as much as one level of priority, within a tenant."""
     grants_max: int = 2_000
     """Permits that one limiter gives per cycle."""
+    upstream_wait_ms: int = DAY_MS
+    """How long a job waits for upstreams after the first has ended, unless it has a `complete_by`."""
     expiries_max: int = 500
     """Leases that expire per cycle, lane and slot."""
     timeout_grace_ms: int = 5_000

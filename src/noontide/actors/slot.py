@@ -23,7 +23,7 @@ from noontide.actors.forgetting import Forgetting
 from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
-from noontide.actors.mailbox import Message
+from noontide.actors.mailbox import Message, Misread
 from noontide.actors.partition import Budget, Partition, Poisoned, Work
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.reflected import Reflected
@@ -132,6 +132,7 @@ class Slot:
         if not work and not expired and not keeping and not exchange:
             return None
         wanted = {key for number, each in work.items() for key in self.partitions[number].wanted(each)}
+        wanted.update(self.exchange.wanted(exchange))
         keys = list(wanted.union(self.keeper.wanted(keeping), self._forgetting.wanted(expired)))
         fetched = dict(zip(keys, self._ports.index.get_many(keys), strict=True))
         for number, each in work.items():
@@ -213,12 +214,22 @@ class Slot:
                 plan.keeping.set_aside[unheard.run_id] = str(unheard)
                 self.counts["set_aside"] += 1
                 continue
-            for key in plan.expired:
-                plan.effects.forget(key, again_ms=plan.world.now_ms + self._settings.marker_retention_ms)
-            if self._review is not None and self._review.is_over and plan.effects.outputs:
-                plan.effects.put_tzdata(tzdata_version())
-            self._position(plan)
+            except Misread as misread:
+                if misread.what in plan.exchange.set_aside:
+                    raise
+                plan.exchange.set_aside.add(misread.what)
+                self.counts["set_aside"] += 1
+                continue
+            self._conclude(plan)
             return
+
+    def _conclude(self, plan: Plan) -> None:
+        """What every cycle adds to what it decided."""
+        for key in plan.expired:
+            plan.effects.forget(key, again_ms=plan.world.now_ms + self._settings.marker_retention_ms)
+        if self._review is not None and self._review.is_over and plan.effects.outputs:
+            plan.effects.put_tzdata(tzdata_version())
+        self._position(plan)
 
     async def _commit(self, plan: Plan) -> Mapping[TopicPartition, Receipt]:
         effects, breakers = plan.effects, self._ports.breakers
@@ -311,7 +322,7 @@ class Slot:
     def _world(self, config: ConfigView) -> World:
         now_ms = self._ports.clock.now_ms()
         routes = self._ports.breakers.routes(config, now_ms)
-        return World(now_ms=now_ms, layout=self.names.layout, config=config, routes=routes)
+        return World(now_ms=now_ms, layout=self.names.layout, config=config, routes=routes, ties=self.exchange.ties)
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
         """`count` of the active partitions, another one first each time."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from noontide.actors.ties import Ties
 from noontide.records.config import ConfigView
 from noontide.records.topics import Layout
 
@@ -27,6 +28,7 @@ class World:
     """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived.
 
     rooms: how many runs each lane's window takes beside the promised ones, which come from its queue.
+    ties: jobs that wait for others, as the slot knows them.
     permitted: runs that take a permit in this cycle, and the limiter it is of.
     """
 
@@ -38,3 +40,4 @@ class World:
     rooms: Mapping[str, int] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
     permitted: Mapping[str, str] = field(default_factory=dict)
+    ties: Ties = field(default_factory=Ties)

@@ -22,8 +22,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from noontide.core.errors import InvalidDefinition
-from noontide.core.fields import Findings, Reader, boolean, integer, members, one_of, prose, text
-from noontide.core.ids import JOB_ID_FORM, is_job_id, parse_run_id
+from noontide.core.fields import Findings, Reader, boolean, integer, members, one_of, prose, several, text
+from noontide.core.ids import JOB_ID_FORM, is_job_id, parse_job_id, parse_run_id
 from noontide.core.instants import parse_instant
 from noontide.core.limits import DEFAULT_LIMITS, KIB, Limits
 from noontide.core.payload import TooLarge, decode_members, member_texts, payload_text
@@ -31,6 +31,8 @@ from noontide.core.policies import Overlap
 from noontide.records.request_headers import Terms, read_headers, read_terms
 
 CLOUD_EVENT_MAX_BYTES = 16 * KIB  # the envelope of a structured CloudEvent, besides the definition
+MEMBERS_MAX = 1_000
+"""Jobs of one re-run of a subtree."""
 T = TypeVar("T")
 _JSON_TYPE = re.compile(r"(?:application|text)/(?:[a-z0-9.+-]+\+)?json", re.ASCII).fullmatch
 _OFFSET_AT_END = re.compile(r"(?:[Zz]|[+-]\d\d:\d\d)\Z").search
@@ -74,10 +76,15 @@ class Delete(_Asked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger(_Asked):
-    """Run it now, besides its schedule. payload: JSON text instead of the job's own; None = the job's own."""
+    """Run it now, besides its schedule. payload: JSON text instead of the job's own; None = the job's own.
+
+    due_ms: the logical time it runs for; None = now. members: jobs downstream that run again after it, for that time.
+    """
 
     payload: bytes | None
     reason: str
+    due_ms: int | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +132,7 @@ _OTHER_WORDS = {"note": "reason", "max_runs": "max"}
 _COMMON = ("tenant", "idempotency_key")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.DELETE: _COMMON,
-    Kind.TRIGGER: (*_COMMON, "payload", "reason"),
+    Kind.TRIGGER: (*_COMMON, "payload", "reason", "due", "members"),
     Kind.CANCEL: (*_COMMON, "run_id", "reason"),
     Kind.BACKFILL: (*_COMMON, "from", "to", "overlap", "reprocess", "dry_run", "max"),
     Kind.REDRIVE: (*_COMMON, "run_id", "from", "to", "max"),
@@ -247,7 +254,7 @@ class _Command:
     def _read(self, terms: Terms) -> Request:
         match self._kind:
             case Kind.TRIGGER:
-                return Trigger(job_id=self._job_id, terms=terms, payload=self._payload(), reason=self._reason())
+                return self._trigger(terms)
             case Kind.CANCEL:
                 return Cancel(job_id=self._job_id, terms=terms, run_id=self._run_id(), reason=self._reason())
             case Kind.BACKFILL:
@@ -256,6 +263,16 @@ class _Command:
                 return self._redrive(terms)
             case _:
                 return Delete(job_id=self._job_id, terms=terms)
+
+    def _trigger(self, terms: Terms) -> Trigger:
+        return Trigger(
+            job_id=self._job_id,
+            terms=terms,
+            payload=self._payload(),
+            reason=self._reason(),
+            due_ms=self._field("due", _absolute_instant, None),
+            members=self._field("members", several(parse_job_id, MEMBERS_MAX), None) or (),
+        )
 
     def _backfill(self, terms: Terms) -> Backfill:
         from_ms, to_ms = self._range(required=True)

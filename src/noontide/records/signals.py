@@ -41,7 +41,71 @@ class Grant(msgspec.Struct, frozen=True, tag="grant", tag_field="kind"):
         return self.limiter
 
 
-Signal = Ask | Grant
+class Edge(msgspec.Struct, frozen=True, tag="edge", tag_field="kind", omit_defaults=True):
+    """A job waits for an upstream from now on, or (gone) does not any more. tenant: whose job it is."""
+
+    upstream: str
+    downstream: str
+    tenant: str = ""
+    gone: bool = False
+
+    @property
+    def key(self) -> str:
+        """Key of the record."""
+        return self.upstream
+
+
+class Upstream(msgspec.Struct, frozen=True, tag="upstream", tag_field="kind", omit_defaults=True):
+    """What a job that waits has to know of an upstream: whether it exists."""
+
+    upstream: str
+    downstream: str
+    exists: bool
+
+    @property
+    def key(self) -> str:
+        """Key of the record."""
+        return self.downstream
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_defaults=True):
+    """A run (or decision) of an upstream is final: due is the logical time, ms.
+
+    until, count: of many occurrences without a run, the last one, and how many there are.
+    wave: suffix of the run ids of a re-run of a subtree; members: the jobs that take part in it.
+    """
+
+    upstream: str
+    downstream: str
+    due: int
+    state: str
+    until: int | None = None
+    count: int = 1
+    wave: str = ""
+    members: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Key of the record."""
+        return self.downstream
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe", tag_field="kind"):
+    """A search for a cycle: path is the chain of jobs, each waiting for the next; the last one is asked to go on.
+
+    version: ETag of the definition of the first, which began it.
+    """
+
+    path: tuple[str, ...]
+    version: str
+
+    @property
+    def key(self) -> str:
+        """Key of the record."""
+        return self.path[-1]
+
+
+Signal = Ask | Grant | Edge | Upstream | Ended | Probe
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Signal] = msgspec.json.Decoder(Signal)
