@@ -173,6 +173,8 @@ def test_every_field_of_a_command_is_known(kind: str) -> None:
         "max": 5,
         "reprocess": True,
         "dry_run": True,
+        "due": "2026-02-01T00:00:00Z",
+        "members": ["a", "b"],
     }
     definitions = cast("dict[str, dict[str, dict[str, object]]]", load_catalogue()["requests"].value["$defs"])
     for field in definitions[kind]["properties"]:
