@@ -164,6 +164,16 @@ class Permits:
             else:
                 self._unsettled.discard(key)
 
+    def totals(self) -> dict[str, int]:
+        """Permits held, used and asked for, and runs that wait, over all limiters. May be asked in any thread."""
+        accounts = list(self._accounts.values())
+        return {
+            "held": sum(each.held for each in accounts),
+            "used": sum(each.used for each in accounts),
+            "asked": sum(each.asked for each in accounts),
+            "waiting": sum(each.waiting for each in accounts),
+        }
+
     def load(self, partition: int, run: Run) -> None:
         """A live run of an earlier owner."""
         if run.permits or run.awaits is not None:

@@ -67,6 +67,10 @@ class ReadyQueues:
                 del queue.heaps[tenant]
         return taken
 
+    def depths(self) -> dict[str, int]:
+        """Ready runs by lane; entries of runs that do not wait any more count too. May be asked in any thread."""
+        return {name: sum(map(len, list(lane.heaps.values()))) for name, lane in list(self._lanes.items())}
+
     def lanes(self) -> list[str]:
         """Lanes with ready runs."""
         return [name for name, lane in self._lanes.items() if lane.turns]

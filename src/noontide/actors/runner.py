@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
@@ -26,6 +26,7 @@ from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Decided, Names
 from noontide.actors.intake import Intake
 from noontide.actors.local_index import close_index
+from noontide.actors.pulse import Pulses, new_pulses
 from noontide.actors.restore import Restored, Restorer
 from noontide.actors.sender import Sender
 from noontide.actors.settings import SchedulerSettings
@@ -72,6 +73,7 @@ class RunnerPorts:
     open_index: Callable[[int], DueIndex]
     url: str | None = None
     decided: Callable[[list[Decided]], None] = to_nobody
+    pulses: Pulses = field(default_factory=new_pulses)
 
 
 class SlotRunner:
@@ -113,7 +115,7 @@ class SlotRunner:
         self._leaves_ms: float | None = None
         self._cycled_ms = 0
         self._doubts = 0
-        self._restore_ms: int | None = None
+        self.restore_ms: int | None = None
         self._domains_changed = False
 
     async def run(self) -> Phase:
@@ -219,6 +221,7 @@ class SlotRunner:
             send=sender.send,
             answer=answerer.answer,
             decided=self._ports.decided,
+            pulse=self._ports.pulses[self.names.slot],
         )
         self._answerer = answerer
         slot = self.slot = Slot(self.names, ports, self._settings, self._caution)
@@ -227,9 +230,9 @@ class SlotRunner:
         self.phase = Phase.WORKING
         for what in self.restored.unreadable[:UNREADABLE_LOGGED_MAX]:
             log.warning("slot %d: passed over %s", self.names.slot, what)
-        self._restore_ms = round(self._ports.clock.boot_ms() - began_ms)
-        log.info("slot %d: owned after %d ms (%s)", self.names.slot, self._restore_ms, self.restored)
-        await self._announcer.tell(OwnerStatus(self.phase, restore_ms=self._restore_ms))
+        self.restore_ms = round(self._ports.clock.boot_ms() - began_ms)
+        log.info("slot %d: owned after %d ms (%s)", self.names.slot, self.restore_ms, self.restored)
+        await self._announcer.tell(OwnerStatus(self.phase, restore_ms=self.restore_ms))
         return slot
 
     async def _replayed(self, index: DueIndex, *, ahead: bool = False) -> Restored:
@@ -302,7 +305,7 @@ class SlotRunner:
         slot.reflected.records = 0
         status = OwnerStatus(
             self.phase,
-            restore_ms=self._restore_ms,
+            restore_ms=self.restore_ms,
             lag=slot.backlog,
             late_ms=0 if wake_ms is None else max(0, now_ms - wake_ms),
             cycle=slot.cycle_number,

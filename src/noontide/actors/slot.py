@@ -36,6 +36,7 @@ from noontide.core.run import Run
 from noontide.core.zones import tzdata_version
 from noontide.ports.record_log import Doubt, Receipt, TopicPartition
 from noontide.records.config import ConfigView
+from noontide.records.rows import due_key_parts
 from noontide.records.state import Position
 from noontide.records.topics import DEFAULT_LANES
 
@@ -55,6 +56,12 @@ class Plan:
     effects: Effects
     expired: list[bytes]
     positions: dict[int | str, dict[str, int]]
+
+    @property
+    def late_ms(self) -> int | None:
+        """How late the oldest occurrence is that is fired; None when nothing is."""
+        oldest = (due_key_parts(each.due[0][0])[0] for each in self.work.values() if each.due)
+        return max((max(0, self.world.now_ms - start_ms) for start_ms in oldest), default=None)
 
 
 class Slot:
@@ -97,8 +104,12 @@ class Slot:
             routes = self._ports.breakers.routes(config, plan.world.now_ms)
             plan.world = replace(plan.world, config=config, routes=routes, config_is_fresh=True)
             self._decide(plan)
+        began_ms = self._ports.clock.boot_ms()
         receipts = await self._commit(plan)
+        took_ms = self._ports.clock.boot_ms() - began_ms
         self._apply(plan, receipts)
+        late_ms = plan.late_ms if plan.effects.outputs else None
+        self._ports.pulse.committed(plan.effects.counts, took_ms=took_ms, late_ms=late_ms)
         self._ports.send(plan.effects.sends)
         self._ports.answer(list(plan.effects.answers.values()))
         if plan.effects.decided:
@@ -240,6 +251,7 @@ class Slot:
         try:
             receipts = await self._ports.log.commit(effects.outputs, timeout_ms=self._settings.commit_timeout_ms)
         except Doubt as doubt:
+            self._ports.pulse.doubts += 1
             self._blame(doubt, plan)
             raise
         finally:
@@ -283,6 +295,7 @@ class Slot:
         self.cycle_number = load_positions(self._ports.index, self.partitions, self.mailbox_name, self.positions)
         self.exchange.load(self._ports.index)
         sends = load_runs(self._ports.index, self.partitions, self.keeper, self.exchange)
+        self._ports.pulse.take_overs += 1
         self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
 

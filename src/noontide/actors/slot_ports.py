@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from noontide.actors.breaker import Breakers
 from noontide.actors.effects import Decided, Send
+from noontide.actors.pulse import Pulse
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import SlotLog
@@ -42,3 +43,4 @@ class SlotPorts:
     send: Callable[[list[Send]], None]
     answer: Callable[[list[tuple[int, Answer]]], None]
     decided: Callable[[list[Decided]], None] = to_nobody
+    pulse: Pulse = field(default_factory=Pulse)

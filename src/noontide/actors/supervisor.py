@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -50,6 +51,7 @@ class Supervisor:
     ) -> None:
         self.runners: dict[int, SlotRunner] = {}
         self.standbys: dict[int, Standby] = {}
+        self.fenced: Counter[int] = Counter()
         self._make_runner = make_runner
         self._make_standby = make_standby
         self._settings = settings
@@ -134,6 +136,7 @@ class Supervisor:
             self._copies.note(slot, runner.freshness)
         index = runner.release()
         if phase is Phase.FENCED and slot in self._wanted.owned:
+            self.fenced[slot] += 1
             await self._stand_back(slot)
         return index
 

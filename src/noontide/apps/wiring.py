@@ -14,6 +14,7 @@ from pathlib import Path
 from noontide.actors.breaker import Breakers
 from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.effects import Names
+from noontide.actors.pulse import Pulses, new_pulses
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.standby import CopyBudget, Standby, StandbyPorts
@@ -32,6 +33,8 @@ from noontide.adapters.rocksdb.index import RocksIndex
 from noontide.adapters.rocksdb.options import SharedMemory
 from noontide.adapters.system_clock import BrokerClock
 from noontide.apps.memory import calm_garbage_collection
+from noontide.apps.metrics.scheduler import SchedulerMetrics
+from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.ports.record_log import TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
@@ -58,6 +61,7 @@ class SchedulerOptions:
     write_buffers_bytes: int = 128 * MIB
     transaction_timeout_ms: int = 10_000
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
+    metrics: MetricsOptions | None = None
 
 
 def find_layout(connection: KafkaConnection, prefix: str) -> Layout:
@@ -74,7 +78,10 @@ async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
     """Run a scheduler until `stop` is set."""
     layout = await asyncio.to_thread(find_layout, options.connection, options.prefix)
     async with AsyncExitStack() as stack:
-        supervisor = await _supervisor(options, layout, stack)
+        clock, pulses = BrokerClock(), new_pulses()
+        supervisor = await _supervisor(options, layout, stack, clock=clock, pulses=pulses)
+        collector = SchedulerMetrics(supervisor, pulses, clock)
+        stack.enter_context(serve_metrics(options.metrics, collector, role="scheduler"))
         settings = options.settings
         membership = KafkaMembership(
             options.connection,
@@ -95,8 +102,10 @@ async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
         await supervisor.run(membership, stop)
 
 
-async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExitStack) -> Supervisor:
-    connection, settings, clock = options.connection, options.settings, BrokerClock()
+async def _supervisor(
+    options: SchedulerOptions, layout: Layout, stack: AsyncExitStack, *, clock: BrokerClock, pulses: Pulses
+) -> Supervisor:
+    connection, settings = options.connection, options.settings
     feed = KafkaFeed(connection, loop=asyncio.get_running_loop())
     stack.push_async_callback(feed.close)
     inspector = KafkaInspector(connection)
@@ -137,6 +146,7 @@ async def _supervisor(options: SchedulerOptions, layout: Layout, stack: AsyncExi
         courier=courier,
         open_log=open_log,
         open_index=_index_opener(options, copies),
+        pulses=pulses,
     )
     supervisor = _supervisor_of(layout, ports, settings, copies)
     await directory.start()

@@ -17,6 +17,8 @@ from noontide.adapters.kafka.share_group import NoShareGroups, ShareGroupSource,
 from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
 from noontide.adapters.system_clock import boot_ms
 from noontide.apps.memory import calm_garbage_collection
+from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
+from noontide.apps.metrics.worker import WorkerMetrics
 from noontide.ports.run_source import RunSource
 from noontide.records.topics import Layout
 from noontide.worker.app import App
@@ -50,6 +52,7 @@ class WorkerOptions:
     protocol: GroupProtocol = GroupProtocol.AUTO
     settings: WorkerSettings = field(default_factory=WorkerSettings)
     http: HttpOptions | None = None
+    metrics: MetricsOptions | None = None
 
 
 def new_worker_id() -> str:
@@ -68,6 +71,8 @@ async def run_worker(app: App, options: WorkerOptions, stop: asyncio.Event) -> N
         http = await _open_http(options, line, stack)
         ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=http)
         runtime = Runtime(app, ports, options.settings, worker_id=worker_id, inbox=inbox_of(worker_id))
+        collector = WorkerMetrics(runtime.desk, runtime.pulse)
+        stack.enter_context(serve_metrics(options.metrics, collector, role="worker"))
         calm_garbage_collection()
         await runtime.run(stop)
     log.info("worker %s has stopped", worker_id)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from noontide.adapters.system_clock import wall_now_ms
 from noontide.ports.run_source import Delivered, EventLine, Place, RunSource
 from noontide.records.worker_events import End, encode_frame
 from noontide.records.worker_inbox import Answer
 from noontide.worker.app import App
 from noontide.worker.desk import Desk
 from noontide.worker.holding import Address, DeskSettings, Holding
+from noontide.worker.pulse import WorkerPulse
 from noontide.worker.stage import HttpStage, Stage
 
 log = logging.getLogger("noontide.worker")
@@ -51,6 +53,7 @@ class Runtime:
         self._ports = ports
         self._settings = settings
         self._stage = Stage(app, self, concurrency=settings.desk.concurrency, http=ports.http)
+        self.pulse = WorkerPulse()
         self._desk = Desk(worker_id, inbox, settings=settings.desk, way_of=self._stage.way_of)
         self._posts: dict[Address, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
@@ -78,6 +81,7 @@ class Runtime:
     # --- what comes in, on the loop
 
     def _delivered(self, lane: str, delivered: list[Delivered]) -> None:
+        self.pulse.delivered += len(delivered)
         self._desk.invited(lane, delivered, self._ports.boot_ms())
         self._turn()
 
@@ -85,12 +89,15 @@ class Runtime:
         now_ms = self._ports.boot_ms()
         for answer in answers:
             self._desk.answered(answer, now_ms)
+        self.pulse.answers.update(type(answer).__name__.lower() for answer in answers)
         self._turn()
 
     def ended(self, ends: list[tuple[Holding, End]]) -> None:
         """See `Audience.ended`."""
         now_ms = self._ports.boot_ms()
         for holding, end in ends:
+            self.pulse.ends[holding.lane, end.outcome.value] += 1
+            self.pulse.ran_ms.add(now_ms - holding.started_ms)
             self._desk.ended(holding, end, now_ms)
         self._turn()
 
@@ -115,6 +122,7 @@ class Runtime:
         if out.starts:
             starts, out.starts = out.starts, []
             self._stage.start(starts)
+            self._note_starts(starts)
         if out.stops:
             stops, out.stops = out.stops, []
             for holding in stops:
@@ -132,6 +140,12 @@ class Runtime:
         for source in self._ports.sources.values():
             source.want(wanted)
         self._changed.set()
+
+    def _note_starts(self, starts: list[Holding]) -> None:
+        now_ms = wall_now_ms()
+        self.pulse.started += len(starts)
+        for holding in starts:
+            self.pulse.late_ms.add(max(0, now_ms - holding.invitation.start_ms))
 
     def _settle(self) -> None:
         out = self._desk.out

@@ -8,10 +8,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from noontide.apps.cli.common import Cluster, broker_options, security_variables
+from noontide.apps.cli.metrics_options import metrics_options
+
+if TYPE_CHECKING:
+    from noontide.apps.metrics.serving import MetricsOptions
 
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
@@ -48,25 +53,30 @@ setting_option = click.option(
 )
 @log_level_option
 @setting_option
+@metrics_options
 @click.option("--parent-fd", type=int, hidden=True)
 def scheduler(
     cluster: Cluster,
     data: Path,
-    processes: int,
-    log_level: str,
     assignments: tuple[str, ...],
-    parent_fd: int | None,
+    metrics: MetricsOptions | None,
+    **options: Any,
 ) -> None:
     """Run a scheduler process: it takes its share of the slots, and all of them when it is alone.
 
     SIGTERM or Ctrl-C hands over cleanly, slot by slot. kill -9 loses nothing: another process, or the next start, goes
     on. With --processes a parent starts as many, each with a folder of its own, and passes signals on.
     """
+    processes, parent_fd, log_level = options["processes"], options["parent_fd"], options["log_level"]
     log_to_stderr(log_level, with_process=processes > 1 or parent_fd is not None)
     if processes > 1:
         commands = [_command(cluster, data / f"process-{each}", log_level, assignments) for each in range(processes)]
+        for number, command in enumerate(commands):
+            if metrics is not None:
+                port = metrics.port and metrics.port + number  # each its own; 0 takes any
+                command += ["--metrics-port", str(port), "--metrics-host", metrics.host]
         sys.exit(asyncio.run(_run_processes(cluster, commands)))
-    asyncio.run(run_until_signal(cluster, data, assignments, parent_fd=parent_fd))
+    asyncio.run(run_until_signal(cluster, data, assignments, parent_fd=parent_fd, metrics=metrics))
 
 
 def _command(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> list[str]:
@@ -94,7 +104,12 @@ def log_to_stderr(level: str, *, with_process: bool = False) -> None:
 
 
 async def run_until_signal(
-    cluster: Cluster, data: Path, assignments: tuple[str, ...], *, parent_fd: int | None = None
+    cluster: Cluster,
+    data: Path,
+    assignments: tuple[str, ...],
+    *,
+    parent_fd: int | None = None,
+    metrics: MetricsOptions | None = None,
 ) -> None:
     """Run a scheduler in this process until SIGTERM or SIGINT, or until the pipe from a parent is closed."""
     from noontide.apps.settings import scheduler_settings
@@ -109,7 +124,9 @@ async def run_until_signal(
     if parent_fd is not None:
         loop.add_reader(parent_fd, _parent_is_gone, loop, parent_fd, stop)
     cluster.layout()
-    options = SchedulerOptions(connection=cluster.connection(), prefix=cluster.prefix, data=data, settings=settings)
+    options = SchedulerOptions(
+        connection=cluster.connection(), prefix=cluster.prefix, data=data, settings=settings, metrics=metrics
+    )
     await run_scheduler(options, stop)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options
+from noontide.apps.cli.metrics_options import metrics_options
 from noontide.apps.cli.spans import parse_span_ms
 from noontide.core.errors import InvalidDefinition
 
@@ -56,6 +57,7 @@ WORKER_LANES = ("express", "default")
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
     help="What is logged to standard error.",
 )  # fmt: skip
+@metrics_options
 def worker(cluster: Cluster, module: str, log_level: str, **options: object) -> None:
     """Run a worker process: the handlers of APP (a noontide.worker.App, by default named "app") in MODULE.
 
@@ -122,6 +124,7 @@ def _options(
         protocol=GroupProtocol(str(rest["group_protocol"])),
         settings=WorkerSettings(desk=desk, drain_ms=drain_ms),
         http=_http_options(rest) if rest["http"] else None,
+        metrics=rest["metrics"],  # type: ignore[arg-type] # from click
     )
 
 
