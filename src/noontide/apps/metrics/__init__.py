@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: what each process tells, and the small port that serves it."""
