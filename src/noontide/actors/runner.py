@@ -40,7 +40,6 @@ from noontide.records.owners import OwnerStatus, Speaker
 
 log = logging.getLogger("noontide.slot")
 
-
 UNREADABLE_LOGGED_MAX = 20
 """Records of the log that cannot be read and are named in the process's log at a take-over; more are only counted."""
 
