@@ -9,7 +9,8 @@ import pytest
 
 from noontide.adapters.kafka.foreign_topics import Unreachable
 from noontide.adapters.kafka.requests import NotSent
-from noontide.apps.cli.common import Cluster, Fault, fault_of, new_id, security_file, security_from
+from noontide.adapters.system_clock import new_id
+from noontide.apps.cli.common import Cluster, Fault, fault_of, security_file, security_from
 from noontide.core.errors import InvalidDefinition, NoontideError
 from noontide.ports.record_log import Doubt
 

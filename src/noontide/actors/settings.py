@@ -123,6 +123,12 @@ class SchedulerSettings:
     Half of the smallest `delete.retention.ms` (`state` and `leases`: 12 h)."""
     status_ms: int = 5_000
     """How often owners and standbys say on `owners` how they are; the answer tells the broker's time."""
+    recent_executions_per_second: int = 20_000
+    """How fast the copy of recent executions that API nodes are shown follows their topic."""
+    recent_executions_ms: int = 7 * DAY_MS
+    """How long the copy keeps them."""
+    verdicts_kept_max: int = 100_000
+    """Verdicts in memory for API nodes that ask again; older ones are read from the index."""
     distrust_probe_ms: int = 250
     """The same while the broker's clock is not trusted."""
     hold_poll_ms: int = 20

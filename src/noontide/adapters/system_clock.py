@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Final
+from uuid import UUID
 
 from noontide.core.broker_time import BrokerTime, BrokerTimeSettings, TimeState
 
@@ -20,6 +22,13 @@ def boot_ms() -> float:
 def wall_now_ms() -> int:
     """The host's own idea of the date, milliseconds since the epoch: for tools and logs, never for scheduling."""
     return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562): 48 bits of milliseconds, then random ones, so ids sort by when they were made."""
+    number = (wall_now_ms() << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    number = number & ~(0xF << 76) | (0x7 << 76)
+    return str(UUID(int=number & ~(0x3 << 62) | (0x2 << 62)))
 
 
 class BrokerClock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -17,6 +16,7 @@ from noontide.actors.effects import Names
 from noontide.actors.pulse import Pulses, new_pulses
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.slot_ports import to_nobody
 from noontide.actors.standby import CopyBudget, Standby, StandbyPorts
 from noontide.actors.supervisor import Supervisor
 from noontide.adapters.kafka.assignor import Rules
@@ -35,6 +35,8 @@ from noontide.adapters.system_clock import BrokerClock
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.scheduler import SchedulerMetrics
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
+from noontide.apps.port.server import PortOptions
+from noontide.apps.port_wiring import PortPlace, open_internal_port, process_name
 from noontide.ports.record_log import TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
@@ -50,6 +52,7 @@ class SchedulerOptions:
 
     data: folder of the indexes, one per slot (a cache: may be deleted while the process is down).
     block_cache_bytes, write_buffers_bytes: RocksDB's memory, shared by all slots of the process.
+    port: where API nodes can ask; None = nowhere.
     transaction_timeout_ms: after which the broker aborts what a dead owner left open, if nobody takes over before.
     """
 
@@ -62,6 +65,7 @@ class SchedulerOptions:
     transaction_timeout_ms: int = 10_000
     settings: SchedulerSettings = field(default_factory=SchedulerSettings)
     metrics: MetricsOptions | None = None
+    port: PortOptions | None = None
 
 
 def find_layout(connection: KafkaConnection, prefix: str) -> Layout:
@@ -136,8 +140,14 @@ async def _supervisor(
     directory = ConfigDirectory(
         TopicPartition(layout.name("config"), 0), feed=feed, replay=replay, on_change=config_changed
     )
+    made: list[Supervisor] = []
+    port = None
+    if options.port is not None:
+        place = PortPlace(connection=connection, layout=layout, data=options.data)
+        opening = open_internal_port(place, options.port, settings, runners=lambda: made[0].runners if made else {})
+        port = await stack.enter_async_context(opening)
     ports = RunnerPorts(
-        owner=f"{socket.gethostname()}:{os.getpid()}",
+        owner=process_name(),
         clock=clock,
         config=directory,
         breakers=Breakers(inspector, settings),
@@ -147,8 +157,11 @@ async def _supervisor(
         open_log=open_log,
         open_index=_index_opener(options, copies),
         pulses=pulses,
+        url=None if port is None else port.url,
+        decided=to_nobody if port is None else port.decided,
     )
     supervisor = _supervisor_of(layout, ports, settings, copies)
+    made.append(supervisor)
     await directory.start()
     return supervisor
 

@@ -36,7 +36,7 @@ class RequestProducer:
     """
 
     def __init__(self, connection: KafkaConnection, *, timeout_s: float = 30.0) -> None:
-        self._producer = ck.Producer(_settings(connection, timeout_s))
+        self._producer = ck.Producer(producer_settings(connection, timeout_s))
         self._timeout_s = timeout_s
         self._failures: list[ck.KafkaError] = []
         self._sent = 0
@@ -86,7 +86,8 @@ class RequestProducer:
             raise NotSent(f"{left} not acknowledged within {self._timeout_s:.0f} s", unreachable=True)
 
 
-def _settings(connection: KafkaConnection, timeout_s: float) -> ConfluentSettings:
+def producer_settings(connection: KafkaConnection, timeout_s: float) -> ConfluentSettings:
+    """Of a producer of requests: idempotent, acknowledged by all in-sync replicas, in batches."""
     return {
         **connection.for_confluent("requests"),
         "enable.idempotence": True,

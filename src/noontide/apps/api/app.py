@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import APIRouter, FastAPI
 
-from noontide.apps.api import health, preview
+from noontide.apps.api import health, jobs, preview, requests
 from noontide.apps.api.gate import Gate
 from noontide.apps.api.principal import Authenticate, everybody
 from noontide.apps.api.problems import answer_with_problems
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
 
-ROUTERS: Sequence[APIRouter] = (preview.router, health.router)
+ROUTERS: Sequence[APIRouter] = (jobs.router, preview.router, requests.router, health.router)
 DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

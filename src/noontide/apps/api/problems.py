@@ -65,6 +65,20 @@ class ApiProblem(Exception):
         return Response(body, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
+class NotDecided(Exception):
+    """A request is in the log, but nobody has decided it yet: 202 with where to ask again."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(request_id)
+        self.request_id = request_id
+
+    def response(self) -> Response:
+        """The answer."""
+        headers = {"location": f"/v1/requests/{self.request_id}", "retry-after": "1"}
+        body = orjson.dumps({"id": self.request_id, "state": "pending"})
+        return Response(body, 202, headers=headers, media_type="application/json")
+
+
 def not_found(what: str) -> ApiProblem:
     """404: there is no such thing, or it belongs to somebody else; the answer does not say which."""
     return ApiProblem(404, "not-found", f"there is no {what}")
@@ -104,6 +118,10 @@ def answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(ApiProblem)
     async def _(_request: Request, problem: ApiProblem) -> Response:
         return problem.response()
+
+    @app.exception_handler(NotDecided)
+    async def _(_request: Request, open_request: NotDecided) -> Response:
+        return open_request.response()
 
     @app.exception_handler(InvalidDefinition)
     async def _(_request: Request, refused: InvalidDefinition) -> Response:

@@ -8,18 +8,26 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from noontide.adapters.system_clock import wall_now_ms
+from noontide.apps.api.owners import Owners
 from noontide.apps.api.settings import ApiSettings
+from noontide.apps.api.writing import Writer
 from noontide.records.config import ConfigView
 from noontide.records.topics import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything outside of the application. config: what operators have configured, as this node has read it."""
+    """Everything outside of the application.
+
+    config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
+    that the owner makes again. owners, writer: None where there is no broker (in tests of what needs none).
+    """
 
     layout: Layout
     config: Callable[[], ConfigView]
     now_ms: Callable[[], int] = field(default=wall_now_ms)
+    owners: Owners | None = None
+    writer: Writer | None = None
 
 
 def services_of(request: Request) -> Services:
@@ -34,3 +42,17 @@ def settings_of(request: Request) -> ApiSettings:
     settings = request.app.state.settings
     assert isinstance(settings, ApiSettings)
     return settings
+
+
+def owners_of(request: Request) -> Owners:
+    """Who can be asked."""
+    owners = services_of(request).owners
+    assert owners is not None
+    return owners
+
+
+def writer_of(request: Request) -> Writer:
+    """What makes requests."""
+    writer = services_of(request).writer
+    assert writer is not None
+    return writer

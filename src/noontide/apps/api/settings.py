@@ -29,6 +29,8 @@ class ApiSettings:
     """How long a write may wait for the brokers to take it; then 503."""
     owner_wait_ms: int = 5 * SECOND_MS
     """How long a read waits for an owner while a partition moves; then 503."""
+    slow_lines: int = 4
+    """Connections to each owner for questions that may take long, such as lists."""
     retry_after_sec: int = 2
     """What `Retry-After` says while a partition moves."""
     requests_per_second: int = 1_000

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from noontide.apps.cli.access_options import access_of, access_options
-from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options
+from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options, shared_secret
 from noontide.apps.cli.scheduler import log_level_option, log_to_stderr, setting_option
 
 DEFAULT_HOST = "127.0.0.1"
@@ -59,6 +59,7 @@ async def _run(cluster: Cluster, given: dict[str, Any]) -> None:
     options = ApiOptions(
         connection=cluster.connection(),
         layout=await asyncio.to_thread(cluster.layout),
+        secret=shared_secret(os.environ, needed=True) or "",
         host=given["host"],
         port=given["port"],
         settings=settings,

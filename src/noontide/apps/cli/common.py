@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce, wraps
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
-from uuid import UUID
 
 import click
 
-from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.errors import InvalidDefinition, NoontideError
 
 if TYPE_CHECKING:
@@ -29,6 +26,8 @@ NO_ANSWER: Final = 3
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_PREFIX: Final = "noontide."
 NAME_MAX_CHARS: Final = 200
+SECRET_VARIABLE: Final = "NOONTIDE_INTERNAL_SECRET"
+SECRET_BYTES_MIN: Final = 16
 _SECURITY_VARIABLE: Final = "NOONTIDE_KAFKA_SECURITY_"
 
 P = ParamSpec("P")
@@ -172,11 +171,18 @@ def actor_name() -> str:
         return "cli"
 
 
-def new_id() -> str:
-    """A UUIDv7 (RFC 9562): 48 bits of milliseconds, then random ones, so ids sort by when they were made."""
-    number = (wall_now_ms() << 80) | int.from_bytes(secrets.token_bytes(10), "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    return str(UUID(int=number & ~(0x3 << 62) | (0x2 << 62)))
+def shared_secret(environment: Mapping[str, str], *, needed: bool) -> str | None:
+    """What API nodes and schedulers know of each other. Raises Fault when it is short, or needed and not there."""
+    secret = environment.get(SECRET_VARIABLE, "")
+    if not secret and not needed:
+        return None
+    if len(secret.encode()) < SECRET_BYTES_MIN or not secret.isascii() or not secret.isprintable():
+        raise Fault(
+            f"{SECRET_VARIABLE} must hold a secret of at least {SECRET_BYTES_MIN} printable characters, the same for "
+            "all schedulers and API nodes",
+            exit_code=USAGE,
+        )
+    return secret
 
 
 def json_option(command: _Command) -> _Command:

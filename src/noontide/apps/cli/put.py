@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from noontide.adapters.system_clock import wall_now_ms
+from noontide.adapters.system_clock import new_id, wall_now_ms
 from noontide.apps.cli.asking import Answers, Asker, Request, sentence
-from noontide.apps.cli.common import REFUSED, Cluster, Fault, new_id
+from noontide.apps.cli.common import REFUSED, Cluster, Fault
 from noontide.apps.cli.definitions import Source
 from noontide.apps.cli.spans import words
 from noontide.apps.cli.tables import note, plural, show_json, show_table, utc

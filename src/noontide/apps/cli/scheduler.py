@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noontide.apps.cli.common import Cluster, broker_options, security_variables
+from noontide.apps.cli.common import SECRET_VARIABLE, Cluster, broker_options, security_variables, shared_secret
 from noontide.apps.cli.metrics_options import metrics_options
 
 if TYPE_CHECKING:
     from noontide.apps.metrics.serving import MetricsOptions
+    from noontide.apps.port.server import PortOptions
+
+log = logging.getLogger("noontide.scheduler")
 
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
@@ -53,6 +56,9 @@ setting_option = click.option(
 )
 @log_level_option
 @setting_option
+@click.option("--internal-host", default="0.0.0.0", show_default=True, help="Address of the port for API nodes.")
+@click.option("--internal-port", default=0, show_default=True, help="That port; 0 takes any.")
+@click.option("--internal-url", help="How API nodes reach it; by the name of this host when absent.")
 @metrics_options
 @click.option("--parent-fd", type=int, hidden=True)
 def scheduler(
@@ -72,11 +78,32 @@ def scheduler(
     if processes > 1:
         commands = [_command(cluster, data / f"process-{each}", log_level, assignments) for each in range(processes)]
         for number, command in enumerate(commands):
+            command += _port_arguments(options, number)
             if metrics is not None:
                 port = metrics.port and metrics.port + number  # each its own; 0 takes any
                 command += ["--metrics-port", str(port), "--metrics-host", metrics.host]
         sys.exit(asyncio.run(_run_processes(cluster, commands)))
-    asyncio.run(run_until_signal(cluster, data, assignments, parent_fd=parent_fd, metrics=metrics))
+    asyncio.run(
+        run_until_signal(cluster, data, assignments, parent_fd=parent_fd, metrics=metrics, port=_port_options(options))
+    )
+
+
+def _port_options(options: dict[str, Any]) -> PortOptions | None:
+    """The port for API nodes; none without a secret."""
+    from noontide.apps.port.server import PortOptions
+
+    secret = shared_secret(os.environ, needed=False)
+    if secret is None:
+        log.info("no %s: API nodes cannot ask this process", SECRET_VARIABLE)
+        return None
+    host, number, url = options["internal_host"], options["internal_port"], options["internal_url"]
+    return PortOptions(secret=secret, host=host, port=number, url=url)
+
+
+def _port_arguments(options: dict[str, Any], number: int) -> list[str]:
+    """The port of one of several processes, each its own; 0 takes any. The secret is in the environment."""
+    port = options["internal_port"] and options["internal_port"] + number
+    return ["--internal-host", options["internal_host"], "--internal-port", str(port)]
 
 
 def _command(cluster: Cluster, data: Path, log_level: str, assignments: tuple[str, ...]) -> list[str]:
@@ -110,6 +137,7 @@ async def run_until_signal(
     *,
     parent_fd: int | None = None,
     metrics: MetricsOptions | None = None,
+    port: PortOptions | None = None,
 ) -> None:
     """Run a scheduler in this process until SIGTERM or SIGINT, or until the pipe from a parent is closed."""
     from noontide.apps.settings import scheduler_settings
@@ -125,7 +153,12 @@ async def run_until_signal(
         loop.add_reader(parent_fd, _parent_is_gone, loop, parent_fd, stop)
     cluster.layout()
     options = SchedulerOptions(
-        connection=cluster.connection(), prefix=cluster.prefix, data=data, settings=settings, metrics=metrics
+        connection=cluster.connection(),
+        prefix=cluster.prefix,
+        data=data,
+        settings=settings,
+        metrics=metrics,
+        port=port,
     )
     await run_scheduler(options, stop)
 

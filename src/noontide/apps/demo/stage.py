@@ -15,9 +15,9 @@ from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.foreign_topics import check_reachable, create_topics
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
-from noontide.adapters.system_clock import wall_now_ms
+from noontide.adapters.system_clock import new_id, wall_now_ms
 from noontide.apps.cli.asking import Asker, Request, sentence
-from noontide.apps.cli.common import Cluster, Fault, new_id
+from noontide.apps.cli.common import Cluster, Fault
 from noontide.apps.cli.definitions import split
 from noontide.core.definition import DefinitionContext, parse_definition
 from noontide.core.instants import format_instant

@@ -30,7 +30,7 @@ class Jobs(Question, tag="jobs"):
 class JobFilter(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Which jobs are wanted; None = any. labels: name and value (None = any). text: in id, note or target."""
 
-    tenant: str | None = None
+    tenants: tuple[str, ...] | None = None
     state: str | None = None
     target: str | None = None
     text: str | None = None
@@ -62,8 +62,8 @@ class LivePage(Question, tag="live"):
     slots: list[int]
     after: str
     limit: int
-    states: list[str]
-    tenant: str | None = None
+    states: list[str] = []
+    tenants: list[str] | None = None
     job_id: str | None = None
     also_closed_after: dict[str, int] | None = None
 
@@ -74,7 +74,8 @@ class DeadPage(Question, tag="dead"):
     slots: list[int]
     after: str
     limit: int
-    tenant: str | None = None
+    states: list[str] = []
+    tenants: list[str] | None = None
     job_id: str | None = None
 
 
@@ -92,9 +93,10 @@ class History(Question, tag="history"):
 
     slots: list[int]
     limit: int
-    states: list[str]
+    states: list[str] = []
     before: dict[str, int] | None = None
-    tenant: str | None = None
+    tenants: list[str] | None = None
+    job_id: str | None = None
 
 
 class Verdicts(Question, tag="verdicts"):
@@ -127,6 +129,7 @@ class FoundJob(msgspec.Struct, kw_only=True):
     """A job and where it stands. document: the accepted definition; cursor: as on `state`. Times in ms."""
 
     id: str
+    tenant: str
     etag: str
     created_ms: int
     document: msgspec.Raw

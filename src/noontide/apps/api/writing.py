@@ -1,0 +1,136 @@
+"""The one way in: a request is appended to `requests.api`, and the owner's verdict on it is the answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from noontide.adapters.kafka.request_line import RequestLine
+from noontide.adapters.kafka.requests import NotSent
+from noontide.apps.api.problems import ApiProblem, NotDecided, unavailable
+from noontide.apps.api.settings import ApiSettings
+from noontide.apps.api.verdicts import Place, Verdicts
+from noontide.core.access import Principal
+from noontide.core.cursor import Cursor
+from noontide.core.errors import Problem, Refusal
+from noontide.ports.record_log import Record, TopicPartition
+from noontide.records.requests import Kind
+from noontide.records.state import decode_cursor
+from noontide.records.topics import Layout
+
+STATUS = {
+    Refusal.INVALID: 422,
+    Refusal.TOO_LARGE: 413,
+    Refusal.NOT_FOUND: 404,
+    Refusal.CONFLICT: 409,
+    Refusal.STALE: 412,
+    Refusal.QUOTA: 429,
+}
+QUOTA_RETRY_AFTER_SEC = 60
+_matches_place = re.compile(r"([0-9]{1,4})-([0-9]{1,18})-([0-9]{1,15})").fullmatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request to be made. value: None = delete. tenant: whose job it is meant to be, None = whose it is."""
+
+    kind: Kind
+    job_id: str
+    value: bytes | None
+    who: Principal
+    tenant: str | None = None
+    if_match: str | None = None
+    must_be_new: bool = False
+    idempotency_key: str | None = None
+
+    def record(self) -> Record:
+        """The record on `requests.api`."""
+        headers = [("actor", self.who.name.encode()), ("verdict", b"1")]
+        tenant = self.tenant or self.who.tenant
+        optional = {"tenant": tenant, "if-match": self.if_match, "idempotency-key": self.idempotency_key}
+        headers += [(name, value.encode()) for name, value in optional.items() if value is not None]
+        if self.must_be_new:
+            headers.append(("if-none-match", b"*"))
+        if self.kind is not Kind.DEFINE:
+            headers.append(("kind", self.kind.encode()))
+        return Record(self.job_id.encode(), self.value, headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """An accepted request. repeated: it had been made before. cursor: where the job stands, when that is known."""
+
+    place: Place
+    etag: str
+    run_id: str | None
+    repeated: bool
+    cursor: Cursor | None
+
+
+class Writer:
+    """Makes requests and waits for their verdicts."""
+
+    def __init__(self, layout: Layout, line: RequestLine, verdicts: Verdicts, settings: ApiSettings) -> None:
+        self._layout = layout
+        self._topic = layout.name("requests", domain="api")
+        self._line = line
+        self._verdicts = verdicts
+        self._settings = settings
+
+    async def ask(self, asked: Asked) -> Outcome:
+        """Make a request. Raises ApiProblem when it is refused or the brokers do not take it; NotDecided."""
+        place = await self._append(asked)
+        decided = await self._verdicts.of(place, timeout_s=self._settings.verdict_wait_ms / 1000)
+        if decided is None:
+            raise NotDecided("-".join(map(str, place)))
+        return outcome_of(place, orjson.loads(bytes(decided.verdict)), bytes(decided.cursor))
+
+    async def state_of(self, name: str) -> dict[str, Any]:
+        """What became of a request. Raises ApiProblem when nobody knows."""
+        found = _matches_place(name)
+        if found is None or int(found[1]) >= self._layout.partitions:
+            raise ApiProblem(404, "not-found", "no request has this id")
+        place = Place(int(found[1]), int(found[2]), int(found[3]))
+        answer = await self._verdicts.ask(place)
+        if answer.verdicts:
+            return {"id": name, "state": "decided", **orjson.loads(bytes(answer.verdicts[0].verdict))}
+        if answer.open:
+            return {"id": name, "state": "pending"}
+        raise ApiProblem(404, "not-found", "there is no such request, or its verdict has been forgotten")
+
+    async def _append(self, asked: Asked) -> Place:
+        at = TopicPartition(self._topic, self._layout.partition_of(asked.job_id))
+        try:
+            receipt = await self._line.send(at, asked.record())
+        except NotSent as not_sent:
+            detail = (
+                f"the request may not have been stored ({not_sent}); send it again, with an idempotency key "
+                "if it must not happen twice"
+            )
+            raise unavailable(detail, retry_after_sec=self._settings.retry_after_sec) from None
+        return Place(at.partition, receipt.first_offset, receipt.appended_ms)
+
+
+def outcome_of(place: Place, verdict: dict[str, Any], cursor: bytes) -> Outcome:
+    """What a verdict says. Raises ApiProblem when it is a refusal."""
+    if verdict["verdict"] != "accepted":
+        raise refusal_of(verdict)
+    return Outcome(
+        place=place,
+        etag=verdict.get("etag", ""),
+        run_id=verdict.get("run_id"),
+        repeated=verdict.get("repeated", False),
+        cursor=None if cursor == b"null" else decode_cursor(cursor),
+    )
+
+
+def refusal_of(verdict: dict[str, Any]) -> ApiProblem:
+    """A refusal as a problem document."""
+    refusal = Refusal(verdict.get("refusal", Refusal.INVALID))
+    problems = [Problem(each["pointer"], each["message"]) for each in verdict.get("problems", ())]
+    detail = "; ".join(f"{each.pointer} {each.message}".strip() for each in problems[:3]) or "refused"
+    headers = {"retry-after": str(QUOTA_RETRY_AFTER_SEC)} if refusal is Refusal.QUOTA else None
+    return ApiProblem(STATUS[refusal], refusal, detail, errors=problems, headers=headers)

@@ -1,0 +1,353 @@
+"""Answers from the indexes of the slots that this process owns. Reads only; each answer is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import assert_never
+
+import msgspec
+
+from noontide.actors.slot import Slot
+from noontide.apps.port import wire
+from noontide.apps.port.board import API_REQUESTS, Board
+from noontide.apps.port.matching import execution_matches, job_matches, live_matches
+from noontide.apps.port.recents import Entry, Recents
+from noontide.core.run import RunState
+from noontide.ports.due_index import DueIndex, IndexFailed
+from noontide.records import rows
+from noontide.records.job_row import JobRow, decode_job_row
+from noontide.records.leases import decode_lease
+from noontide.records.state import verdict_record_key
+from noontide.records.topics import Layout
+
+SCANNED_MAX = 2_000
+"""Rows looked at for one page; a page may be shorter than asked for, and says how far it looked."""
+CLOSED_SINCE_MAX = 5_000
+RUN_LINES_MAX = 20
+WORKERS_SCANNED_MAX = 5_000
+_CHUNK = 64
+_CAUGHT_UP_S, _CAUGHT_UP_POLL_S = 1.0, 0.005
+
+Readable = Callable[[int], tuple[Slot, DueIndex] | None]
+"""The slot and its index, while they say what is."""
+_Row = tuple[bytes, int, bytes]  # job or run id, partition, value
+
+
+class _NotHere(Exception):
+    def __init__(self, slot: int) -> None:
+        super().__init__(slot)
+        self.slot = slot
+
+
+class Queries:
+    """What an API node may ask.
+
+    verdict_retention_ms: as the slots have it, since their reminders are looked up by it.
+    """
+
+    def __init__(
+        self, layout: Layout, readable: Readable, board: Board, recents: Recents, *, verdict_retention_ms: int
+    ) -> None:
+        self._layout = layout
+        self._readable = readable
+        self._board = board
+        self._recents = recents
+        self._verdict_retention_ms = verdict_retention_ms
+
+    async def answer(self, question: wire.Asked) -> wire.Answered:
+        """One answer; Moved when a slot is not here, or closes while it is read."""
+        try:
+            return await self._answer(question)
+        except _NotHere as not_here:
+            return wire.Moved(slot=not_here.slot)
+        except IndexFailed:
+            return wire.Moved(slot=getattr(question, "slot", -1))
+
+    async def _answer(self, question: wire.Asked) -> wire.Answered:
+        match question:
+            case wire.Jobs():
+                return self._jobs(question)
+            case wire.JobPage():
+                return self._job_page(question)
+            case wire.Verdicts():
+                return self._verdicts(question)
+            case wire.Workers():
+                return self._workers(question)
+            case _:
+                return await self._runs(question)
+
+    async def _runs(
+        self, question: wire.RunStory | wire.LivePage | wire.DeadPage | wire.Executions | wire.History
+    ) -> wire.Answered:
+        match question:
+            case wire.RunStory():
+                return await self._run_story(question)
+            case wire.LivePage():
+                return await self._live_page(question)
+            case wire.DeadPage():
+                return self._dead_page(question)
+            case wire.Executions():
+                return await self._executions(question)
+            case wire.History():
+                return await self._history(question)
+            case _:
+                assert_never(question)
+
+    def _open(self, slot: int) -> tuple[Slot, DueIndex]:
+        found = self._readable(slot)
+        if found is None:
+            raise _NotHere(slot)
+        return found
+
+    # --- jobs
+
+    def _jobs(self, question: wire.Jobs) -> wire.FoundJobs:
+        _, index = self._open(question.slot)
+        keys: list[bytes] = []
+        for job_id in question.ids:
+            partition, key = self._layout.partition_of(job_id), job_id.encode()
+            keys += (rows.job_key(partition, key), rows.cursor_key(partition, key))
+        values = index.get_many(keys)
+        found = zip(question.ids, values[::2], values[1::2], strict=True)
+        return wire.FoundJobs(
+            jobs=[
+                None if row is None else _found_job(job_id, decode_job_row(row), cursor)
+                for job_id, row, cursor in found
+            ]
+        )
+
+    def _job_page(self, question: wire.JobPage) -> wire.FoundJobs:
+        indexes = {slot: self._open(slot)[1] for slot in question.slots}
+        after = question.after.encode()
+        streams = (
+            _rows_after(index, number, b"j", after)
+            for slot, index in indexes.items()
+            for number in self._layout.partitions_of(slot)
+        )
+        merged = islice(heapq.merge(*streams), SCANNED_MAX)
+        found: list[wire.FoundJob | None] = []
+        scanned, job_id = 0, ""
+        while chunk := list(islice(merged, _CHUNK)):
+            scanned += len(chunk)
+            for job_id, row, cursor in self._with_cursors(chunk, indexes):
+                if job_matches(job_id, row, cursor, question.filter):
+                    found.append(_found_job(job_id, row, cursor))
+                    if len(found) == question.limit:
+                        return wire.FoundJobs(jobs=found, reached=job_id)
+        return wire.FoundJobs(jobs=found, reached=chunk_end(scanned, job_id))
+
+    def _with_cursors(
+        self, chunk: list[_Row], indexes: dict[int, DueIndex]
+    ) -> Iterator[tuple[str, JobRow, bytes | None]]:
+        """Rows with the cursors of their jobs, in the same order."""
+        by_slot: dict[int, list[bytes]] = {}
+        for job_id, partition, _ in chunk:
+            by_slot.setdefault(self._layout.slot_of(partition), []).append(rows.cursor_key(partition, job_id))
+        cursors: dict[bytes, bytes | None] = {}
+        for slot, keys in by_slot.items():
+            cursors.update(zip(keys, indexes[slot].get_many(keys), strict=True))
+        for job_id, partition, value in chunk:
+            yield job_id.decode(), decode_job_row(value), cursors[rows.cursor_key(partition, job_id)]
+
+    # --- verdicts
+
+    def _verdicts(self, question: wire.Verdicts) -> wire.DecidedMany:
+        slot, index = self._open(question.slot)
+        first = self._layout.partitions_of(question.slot)[0]
+        found: list[wire.Decided] = []
+        unknown: list[tuple[int, int, bytes]] = []
+        for partition, offset, appended_ms in question.wanted:
+            decided = self._board.find(partition, offset)
+            if decided is not None:
+                found.append(decided)
+                continue
+            key = verdict_record_key(f"{API_REQUESTS}/{partition}/{offset}")
+            at_ms = appended_ms + self._verdict_retention_ms
+            unknown.append((partition, offset, rows.forget_key(first, at_ms, key)))
+        kept = index.get_many([key for _, _, key in unknown]) if unknown else []
+        for (partition, offset, _), value in zip(unknown, kept, strict=True):
+            if value:
+                found.append(wire.Decided(partition, offset, msgspec.Raw(value)))
+        waiting = [
+            (partition, offset)
+            for partition, offset, _ in question.wanted
+            if offset >= slot.positions[partition].get(API_REQUESTS, 0)
+        ]
+        return wire.DecidedMany(verdicts=found, open=waiting)
+
+    # --- runs
+
+    async def _run_story(self, question: wire.RunStory) -> wire.FoundRuns:
+        slot, index = self._open(question.slot)
+        run_id = question.run_id.encode()
+        partition = self._layout.partition_of(run_id.rpartition(b":")[0])
+        live, dead = index.get_many([rows.live_key(partition, run_id), rows.dead_key(partition, run_id)])
+        await self._caught_up(slot)
+        closed = self._recents.of_run(question.slot, question.run_id, limit=RUN_LINES_MAX)
+        if live is None and dead is None and not closed:
+            return wire.FoundRuns(runs=[])
+        run = wire.FoundRun(
+            id=question.run_id,
+            live=None if live is None else msgspec.Raw(live),
+            dead=None if dead is None else msgspec.Raw(dead),
+            closed=[msgspec.Raw(each.execution) for each in closed],
+        )
+        return wire.FoundRuns(runs=[run])
+
+    async def _live_page(self, question: wire.LivePage) -> wire.FoundRuns:
+        slots = {slot: self._open(slot) for slot in question.slots}
+        page, reached = self._page(question, b"l", lambda value: live_matches(value, question))
+        runs = {run_id: wire.FoundRun(id=run_id, live=msgspec.Raw(value)) for run_id, value in page}
+        for slot, _ in slots.values():
+            await self._caught_up(slot)
+        ends = {
+            str(number): max(each.executions_end, self._recents.position(number)) for number, (each, _) in slots.items()
+        }
+        if question.also_closed_after is not None:
+            self._add_closed(question, runs, reached)
+        ordered = [runs[run_id] for run_id in sorted(runs)]
+        if len(ordered) > question.limit:
+            ordered = ordered[: question.limit]
+            reached = ordered[-1].id
+        return wire.FoundRuns(runs=ordered, ends=ends, reached=reached)
+
+    def _add_closed(self, question: wire.LivePage, runs: dict[str, wire.FoundRun], reached: str | None) -> None:
+        """Runs that were closed since the first page, so that one which was live then is on exactly one page."""
+        for slot in question.slots:
+            since = (question.also_closed_after or {}).get(str(slot), 0)
+            for entry in self._recents.since(slot, since, limit=CLOSED_SINCE_MAX):
+                run_id = execution_matches(entry.execution, question)
+                if run_id is None or run_id in runs or run_id <= question.after:
+                    continue
+                if reached is None or run_id <= reached:
+                    runs[run_id] = wire.FoundRun(id=run_id, closed=[msgspec.Raw(entry.execution)])
+
+    def _dead_page(self, question: wire.DeadPage) -> wire.FoundRuns:
+        page, reached = self._page(question, b"z", lambda value: live_matches(value, question))
+        return wire.FoundRuns(
+            runs=[wire.FoundRun(id=run_id, dead=msgspec.Raw(value)) for run_id, value in page], reached=reached
+        )
+
+    def _page(
+        self, question: wire.LivePage | wire.DeadPage, kind: bytes, matches: Callable[[bytes], bool]
+    ) -> tuple[list[tuple[str, bytes]], str | None]:
+        """Runs of one kind in the order of their ids, and how far was looked (None = to the end)."""
+        after, only = question.after.encode(), question.job_id
+        prefix = b"" if only is None else f"{only}:".encode()
+        streams = []
+        for slot in question.slots:
+            _, index = self._open(slot)
+            for number in self._layout.partitions_of(slot):
+                if only is None or number == self._layout.partition_of(only):
+                    streams.append(_rows_after(index, number, kind, max(after, prefix)))
+        found: list[tuple[str, bytes]] = []
+        scanned, key = 0, b""
+        for key, _, value in islice(heapq.merge(*streams), SCANNED_MAX):
+            if prefix and not key.startswith(prefix):
+                return found, None
+            scanned += 1
+            if matches(value):
+                found.append((key.decode(), value))
+                if len(found) == question.limit:
+                    break
+        return found, chunk_end(scanned, key.decode()) if len(found) < question.limit else key.decode()
+
+    async def _executions(self, question: wire.Executions) -> wire.Lines:
+        slot, _ = self._open(question.slot)
+        await self._caught_up(slot)
+        found = self._recents.of_job(question.slot, question.job_id, before=question.before, limit=question.limit)
+        more = {str(question.slot): found[-1].offset} if len(found) == question.limit else {}
+        return wire.Lines(lines=[_line(question.slot, each) for each in found], more=more)
+
+    async def _history(self, question: wire.History) -> wire.Lines:
+        lines: list[wire.Line] = []
+        more: dict[str, int] = {}
+        for number in question.slots:
+            await self._caught_up(self._open(number)[0])
+            found, reached = self._closed_runs(number, question)
+            lines += [_line(number, each) for each in found]
+            if reached is not None:
+                more[str(number)] = reached
+        return wire.Lines(lines=lines, more=more)
+
+    def _closed_runs(self, slot: int, question: wire.History) -> tuple[list[Entry], int | None]:
+        """The newest closed runs of a slot, and the offset before which there may be more."""
+        before = None if question.before is None else question.before.get(str(slot))
+        found: list[Entry] = []
+        scanned = self._recents.newest(slot, before=before, limit=SCANNED_MAX)
+        for entry in scanned:
+            if execution_matches(entry.execution, question) is not None:
+                found.append(entry)
+                if len(found) == question.limit:
+                    return found, entry.offset
+        return found, scanned[-1].offset if len(scanned) == SCANNED_MAX else None
+
+    async def _caught_up(self, slot: Slot) -> None:
+        """Wait until the copy of the executions has what the slot committed; a wave may leave it behind for longer."""
+        end, number = slot.executions_end, slot.names.slot
+        waited_s = 0.0
+        while self._recents.position(number) < end and waited_s < _CAUGHT_UP_S:
+            await asyncio.sleep(_CAUGHT_UP_POLL_S)
+            waited_s += _CAUGHT_UP_POLL_S
+
+    # --- workers
+
+    def _workers(self, question: wire.Workers) -> wire.FoundWorkers:
+        workers: dict[tuple[str, str], wire.WorkerCount] = {}
+        lanes: dict[str, dict[str, int]] = {}
+        for slot in question.slots:
+            _, index = self._open(slot)
+            for number in self._layout.partitions_of(slot):
+                for run_id, _, value in islice(_rows_after(index, number, b"l", b""), WORKERS_SCANNED_MAX):
+                    run = decode_lease(run_id, value)
+                    if not run.lane:
+                        continue
+                    states = lanes.setdefault(run.lane, {})
+                    states[run.state] = states.get(run.state, 0) + 1
+                    if run.state is RunState.RUNNING and run.worker is not None:
+                        _count(workers, run.worker, run.lane, run.granted_ms)
+        return wire.FoundWorkers(workers=list(workers.values()), lanes=lanes)
+
+
+def chunk_end(scanned: int, last: str) -> str | None:
+    """How far a look went: to the end when it met fewer rows than it may."""
+    return last if scanned == SCANNED_MAX else None
+
+
+def _count(workers: dict[tuple[str, str], wire.WorkerCount], worker: str, lane: str, granted_ms: int) -> None:
+    known = workers.get((worker, lane))
+    if known is None:
+        workers[worker, lane] = wire.WorkerCount(worker=worker, lane=lane, runs=1, oldest_granted_ms=granted_ms)
+    else:
+        known.runs += 1
+        known.oldest_granted_ms = min(known.oldest_granted_ms, granted_ms)
+
+
+def _rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes) -> Iterator[_Row]:
+    """Rows of one kind behind an id, in order, read in pages that grow."""
+    _, stop = rows.kind_range(partition, kind)
+    start, size = bytes([partition]) + kind + after + b"\0", 16
+    while found := index.scan(start, stop, size):
+        for key, value in found:
+            yield key[2:], partition, value
+        start, size = found[-1][0] + b"\0", min(size * 4, 256)
+
+
+def _found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
+    return wire.FoundJob(
+        id=job_id,
+        tenant=row.tenant,
+        etag=row.etag,
+        created_ms=row.created_ms,
+        document=msgspec.Raw(row.document),
+        cursor=wire.NOTHING if cursor is None else msgspec.Raw(cursor),
+    )
+
+
+def _line(slot: int, entry: Entry) -> wire.Line:
+    return wire.Line(
+        slot=slot, offset=entry.offset, appended_ms=entry.appended_ms, execution=msgspec.Raw(entry.execution)
+    )

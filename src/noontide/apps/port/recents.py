@@ -1,0 +1,222 @@
+"""The last executions of the slots of this process, in an index of their own: a copy of the topic `executions`.
+
+A thread follows the topic at a measured pace, so that a wave of runs is not slowed down by the writing of its history.
+
+    key = slot (1 byte) | kind (1 byte) | rest                value
+    o     offset, inverted                                    append time (u64) | execution
+    j     job id | 0 | offset, inverted                       empty
+    r     run id | 0 | offset, inverted                       empty
+    p                                                         next offset to read (u64) | oldest offset kept (u64)
+
+Inverted offsets sort the newest first.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from noontide.ports.due_index import DueIndex, IndexBatch, IndexFailed
+from noontide.ports.record_log import Doubt, Incoming, TopicPartition
+
+log = logging.getLogger("noontide.port")
+FORMAT_ID = "recents-1"
+
+_U64, _POSITION = struct.Struct(">Q"), struct.Struct(">QQ")
+_LAST = 2**64 - 1
+_POLL_S = 0.1
+_SLOTS_CHANGED_S = 0.25
+_PRUNE_EVERY = 200
+_PRUNED_MAX = 2_000
+_AWAY_S = 1.0
+
+
+class Entry(NamedTuple):
+    """One line of `executions`."""
+
+    offset: int
+    appended_ms: int
+    execution: bytes
+
+
+class Follower(Protocol):
+    """Records of some partitions as they come; see `adapters.kafka.tail.Tail`."""
+
+    def poll(self, timeout_s: float) -> list[Incoming]:
+        """What has come."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where executions come from.
+
+    topic: its full name. owned: slots of this process now. follow: opens a follower at positions. ends: end offsets.
+    """
+
+    topic: str
+    owned: Callable[[], frozenset[int]]
+    follow: Callable[[Mapping[TopicPartition, int]], Follower]
+    ends: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+class Recents:
+    """Follows the executions of the slots that the process owns, and finds lines in the copy.
+
+    per_second_max: lines copied per second. retention_ms: older lines are removed. Reading is for any thread.
+    """
+
+    def __init__(self, index: DueIndex, source: Source, *, per_second_max: int, retention_ms: int) -> None:
+        self._index = index
+        self._source = source
+        self._per_second_max = per_second_max
+        self._retention_ms = retention_ms
+        self._positions: dict[int, int] = {}
+        self._oldest: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._batches = 0
+        self._thread = threading.Thread(target=self._run, name="recents", daemon=True)
+
+    # --- reading
+
+    def position(self, slot: int) -> int:
+        """The next offset that will be copied; 0 before the slot is followed."""
+        return self._positions.get(slot, 0)
+
+    def of_job(self, slot: int, job_id: str, *, before: int | None, limit: int) -> list[Entry]:
+        """The newest lines of a job, those at `before` and later left out."""
+        return self._entries(slot, list(self._offsets(slot, b"j", job_id.encode(), before, limit)))
+
+    def of_run(self, slot: int, run_id: str, *, limit: int) -> list[Entry]:
+        """The newest lines of a run (several when it was redriven)."""
+        return self._entries(slot, list(self._offsets(slot, b"r", run_id.encode(), None, limit)))
+
+    def newest(self, slot: int, *, before: int | None, limit: int) -> list[Entry]:
+        """The newest lines of a slot."""
+        prefix = bytes([slot]) + b"o"
+        start = prefix + _inverted(_LAST if before is None else before - 1)
+        found = self._index.scan(start, bytes([slot]) + b"p", limit)
+        return [_entry(key, value) for key, value in found]
+
+    def since(self, slot: int, offset: int, *, limit: int) -> list[Entry]:
+        """Lines from an offset on, the newest first."""
+        prefix = bytes([slot]) + b"o"
+        found = self._index.scan(prefix, prefix + _inverted(offset) + b"\0", limit)
+        return [_entry(key, value) for key, value in found]
+
+    def _offsets(self, slot: int, kind: bytes, name: bytes, before: int | None, limit: int) -> Iterator[int]:
+        prefix = bytes([slot]) + kind + name + b"\0"
+        start = prefix + _inverted(_LAST if before is None else before - 1)
+        for key, _ in self._index.scan(start, prefix + b"\xff" * 9, limit):
+            yield _LAST - _U64.unpack(key[-8:])[0]
+
+    def _entries(self, slot: int, offsets: list[int]) -> list[Entry]:
+        keys = [bytes([slot]) + b"o" + _inverted(offset) for offset in offsets]
+        found = zip(keys, self._index.get_many(keys) if keys else [], strict=True)
+        return [_entry(key, value) for key, value in found if value is not None]
+
+    # --- following
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and close the index."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._index.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._follow_slots(self._source.owned())
+            except (Doubt, IndexFailed) as error:
+                log.warning("recent executions: %s", error)
+                self._stop.wait(_AWAY_S)
+
+    def _follow_slots(self, slots: frozenset[int]) -> None:
+        """Until the process owns other slots."""
+        if not slots:
+            self._stop.wait(_SLOTS_CHANGED_S)
+            return
+        self._positions = {slot: each for slot, each in self._positions.items() if slot in slots}
+        follower = self._source.follow(self._starts(slots))
+        try:
+            while not self._stop.is_set() and self._source.owned() == slots:
+                records = follower.poll(_POLL_S)
+                if records:
+                    self._copy(records)
+                    self._stop.wait(len(records) / self._per_second_max)
+        finally:
+            follower.close()
+
+    def _starts(self, slots: frozenset[int]) -> dict[TopicPartition, int]:
+        """Where to go on; a copy that is ahead of the topic is of a topic that is gone, and is thrown away."""
+        partitions = [TopicPartition(self._source.topic, slot) for slot in sorted(slots)]
+        ends, starts = self._source.ends(partitions), {}
+        for at in partitions:
+            value = self._index.get_many([bytes([at.partition]) + b"p"])[0]
+            position, oldest = (0, 0) if value is None else _POSITION.unpack(value)
+            if position > ends[at]:
+                self._index.write(IndexBatch([(bytes([at.partition]), bytes([at.partition + 1]))]))
+                position = oldest = 0
+            starts[at] = self._positions[at.partition] = position
+            self._oldest[at.partition] = oldest
+        return starts
+
+    def _copy(self, records: list[Incoming]) -> None:
+        batch = IndexBatch()
+        positions = dict(self._positions)
+        for record in records:
+            slot, run_id = record.partition, record.key or b""
+            at = _inverted(record.offset)
+            head = bytes([slot])
+            batch.puts[head + b"o" + at] = _U64.pack(record.appended_ms) + (record.value or b"{}")
+            batch.puts[head + b"j" + run_id.rpartition(b":")[0] + b"\0" + at] = b""
+            batch.puts[head + b"r" + run_id + b"\0" + at] = b""
+            if not self._oldest[slot]:
+                self._oldest[slot] = record.offset
+            positions[slot] = record.offset + 1
+        self._batches += 1
+        if self._batches % _PRUNE_EVERY == 1:
+            self._prune(batch, max(record.appended_ms for record in records) - self._retention_ms)
+        for slot, position in positions.items():
+            batch.puts[bytes([slot]) + b"p"] = _POSITION.pack(position, self._oldest[slot])
+        self._index.write(batch)
+        self._positions = positions
+
+    def _prune(self, batch: IndexBatch, until_ms: int) -> None:
+        """Remove what is older."""
+        for slot, oldest in self._oldest.items():
+            prefix = bytes([slot]) + b"o"
+            start, stop = prefix + _inverted(oldest + _PRUNED_MAX), prefix + _inverted(oldest) + b"\0"
+            for key, value in reversed(self._index.scan(start, stop, _PRUNED_MAX + 1)):
+                entry = _entry(key, value)
+                if entry.appended_ms >= until_ms:
+                    break
+                self._remove(batch, slot, entry)
+
+    def _remove(self, batch: IndexBatch, slot: int, entry: Entry) -> None:
+        run_id = str(orjson.loads(entry.execution).get("run_id", "")).encode()
+        at, head = _inverted(entry.offset), bytes([slot])
+        for key in (b"o" + at, b"j" + run_id.rpartition(b":")[0] + b"\0" + at, b"r" + run_id + b"\0" + at):
+            batch.puts[head + key] = None
+        self._oldest[slot] = entry.offset + 1
+
+
+def _inverted(offset: int) -> bytes:
+    return _U64.pack(_LAST - offset)
+
+
+def _entry(key: bytes, value: bytes) -> Entry:
+    return Entry(_LAST - _U64.unpack(key[-8:])[0], _U64.unpack_from(value)[0], value[8:])
