@@ -37,12 +37,16 @@ class SchedulerProcess:
     """One scheduler process after another on a data folder.
 
     group: None = `noontide scheduler` as people start it; else a consumer group of its own (see `_OWN_GROUP`).
+    secret: shared with API nodes, which may then ask it.
     """
 
-    def __init__(self, installation: Installation, data: Path, *, group: str | None = None) -> None:
+    def __init__(
+        self, installation: Installation, data: Path, *, group: str | None = None, secret: str | None = None
+    ) -> None:
         self.data = data
         self.starts = 0
         self.group = group
+        self._secret = secret
         self._installation = installation
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,7 +62,7 @@ class SchedulerProcess:
         self.starts += 1
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("wb") as log:
-            self._process = subprocess.Popen(self._arguments(), stderr=log, stdout=log, env=_environment())
+            self._process = subprocess.Popen(self._arguments(), stderr=log, stdout=log, env=self._environment())
         return self
 
     @property
@@ -126,16 +130,16 @@ class SchedulerProcess:
         at, prefix = self._installation.bootstrap, self._installation.layout.prefix
         if self.group is not None:
             return [sys.executable, "-c", _OWN_GROUP, at, prefix, str(self.data), self.group]
-        options = ["--bootstrap", at, "--prefix", prefix, "--data", str(self.data)]
+        options = ["--bootstrap", at, "--prefix", prefix, "--data", str(self.data), "--internal-host", "127.0.0.1"]
         return [sys.executable, "-c", _COMMAND, "scheduler", *options]
+
+    def _environment(self) -> dict[str, str]:
+        """The process sees nothing of the settings of whoever runs the tests."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("NOONTIDE_")}
+        return own if self._secret is None else {**own, "NOONTIDE_INTERNAL_SECRET": self._secret}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _environment() -> dict[str, str]:
-    """The process sees nothing of the settings of whoever runs the tests."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("NOONTIDE_")}

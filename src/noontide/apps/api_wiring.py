@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,10 @@ from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Verdicts
 from noontide.apps.api.writing import Writer
 from noontide.apps.serving import serving
-from noontide.ports.record_log import TopicPartition
+from noontide.ports.record_log import Doubt, TopicPartition
 from noontide.records.topics import Layout
 
+START_S, START_AGAIN_S = 60.0, 0.2
 log = logging.getLogger("noontide.api")
 
 
@@ -51,9 +52,19 @@ class ApiOptions:
 async def run_api(options: ApiOptions, stop: asyncio.Event, *, on_url: Callable[[str], None]) -> None:
     """Serve until `stop` is set, then finish what is under way. `on_url` is told the address once it answers."""
     check_exposure(options.host, options.access)
-    async with open_app(options) as app, serving(app, options.host, options.port) as url:
+    async with open_api(options) as url:
         on_url(url)
         await stop.wait()
+
+
+@asynccontextmanager
+async def open_api(options: ApiOptions) -> AsyncIterator[str]:
+    """The API while the context is open; gives its URL."""
+    tls = None
+    if options.certificate is not None and options.private_key is not None:
+        tls = (options.certificate, options.private_key)
+    async with open_app(options) as app, serving(app, options.host, options.port, tls=tls) as url:
+        yield url
 
 
 @asynccontextmanager
@@ -65,9 +76,9 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         replay = KafkaReplay(options.connection)
         at = TopicPartition(options.layout.name("config"), 0)
         directory = ConfigDirectory(at, feed=feed, replay=replay, on_change=lambda _view: None)
-        await directory.start()
+        await _patiently(directory.start)
         owners_directory = Directory(options.layout, feed=feed, replay=replay)
-        await owners_directory.start()
+        await _patiently(owners_directory.start)
         owners = Owners(options.layout, owners_directory, options.settings, secret=options.secret)
         stack.callback(owners.close)
         verdicts = Verdicts(owners, secret=options.secret)
@@ -83,6 +94,20 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         )
         access = open_access(options.access, services.config, options.settings)
         yield create_app(services, settings=options.settings, authenticate=await stack.enter_async_context(access))
+
+
+async def _patiently(start: Callable[[], Awaitable[None]]) -> None:
+    """Start something although brokers that have just started may not know their partitions yet."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + START_S
+    while True:
+        try:
+            return await start()
+        except Doubt as doubt:
+            if loop.time() > until_s:
+                raise
+            log.warning("%s; trying again", doubt)
+            await asyncio.sleep(START_AGAIN_S)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
@@ -53,6 +54,17 @@ async def serving(
     finally:
         server.should_exit = True
         await asyncio.wait({task})
+
+
+def free_port(wanted: int, host: str = "127.0.0.1") -> int:
+    """A port if nobody listens on it, else 0 (any)."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, wanted))
+        except OSError:
+            return 0
+    return wanted
 
 
 async def _serve(server: uvicorn.Server, host: str, port: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 DEV_SLOTS = 4
 DEFAULT_PORT = 9092
+API_PORT = 8480
 WATCH_S = 1.0
 
 log = logging.getLogger("noontide.dev")
@@ -35,10 +37,13 @@ log = logging.getLogger("noontide.dev")
     help="Folder of the broker's records and the indexes; jobs survive restarts in it.",
 )
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port of the broker; 0 takes any.")
+@click.option("--api-port", type=int, help=f"Port of the API; {API_PORT} if it is free, else any.")
 @click.option("--history", "with_history", is_flag=True, help="PostgreSQL and Kafka Connect as well: runs stay in SQL.")
 @setting_option
-def dev(data: Path, port: int, with_history: bool, assignments: tuple[str, ...]) -> None:  # noqa: FBT001
-    """Run everything on this machine: a real broker (no Docker, no Java needed), the topics and a scheduler.
+def dev(data: Path, port: int, assignments: tuple[str, ...], **more: Any) -> None:
+    """Run everything on this machine: a real broker (no Docker, no Java needed), the topics, a scheduler, the API.
+
+    The API is for this machine only and asks nobody who they are.
 
     Ctrl-C stops it. Whatever is killed, the next start goes on where the log ends.
     """
@@ -47,25 +52,38 @@ def dev(data: Path, port: int, with_history: bool, assignments: tuple[str, ...])
 
     try:
         with EmbeddedKafka(data / "kafka", port=port) as kafka:
-            asyncio.run(_run(kafka, data, assignments, with_history=with_history))
-    except NoontideError as error:
+            asyncio.run(_run(kafka, data, assignments, more))
+    except (NoontideError, OSError) as error:
         raise Fault(str(error)) from error
 
 
-async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], *, with_history: bool) -> None:
+async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], more: dict[str, Any]) -> None:
     from noontide.adapters.kafka.topics import ensure_topics
+    from noontide.apps.api_wiring import ApiOptions, open_api
+    from noontide.apps.port.server import PortOptions
+    from noontide.apps.serving import LoopThread, free_port
+    from noontide.apps.settings import api_settings
     from noontide.records.topics import Layout
 
     cluster = Cluster(bootstrap=kafka.bootstrap)
     layout = Layout(prefix=DEFAULT_PREFIX, slots=DEV_SLOTS)
     created = await asyncio.to_thread(ensure_topics, kafka.bootstrap, layout)
-    click.echo(_greeting(kafka.bootstrap, data, len(created)))
+    secret = secrets.token_urlsafe()
+    options = ApiOptions(
+        connection=cluster.connection(),
+        layout=layout,
+        secret=secret,
+        port=free_port(API_PORT) if more["api_port"] is None else more["api_port"],
+        settings=api_settings(os.environ),
+    )
     watch = asyncio.create_task(_keep_alive(kafka))
     try:
         async with AsyncExitStack() as stack:
-            if with_history:
+            if more["with_history"]:
                 await stack.enter_async_context(_history(data, kafka.bootstrap))
-            await run_until_signal(cluster, data / "scheduler", assignments)
+            api = await stack.enter_async_context(LoopThread("api", lambda: open_api(options)))
+            click.echo(_greeting(kafka.bootstrap, data, len(created), api.value))
+            await run_until_signal(cluster, data / "scheduler", assignments, port=PortOptions(secret=secret))
     finally:
         watch.cancel()
 
@@ -94,10 +112,11 @@ async def _history(data: Path, bootstrap: str) -> AsyncIterator[None]:
         await asyncio.to_thread(history.stop)
 
 
-def _greeting(bootstrap: str, data: Path, created: int) -> str:
+def _greeting(bootstrap: str, data: Path, created: int, api: str) -> str:
     address = "" if bootstrap.endswith(f":{DEFAULT_PORT}") else f" --bootstrap {bootstrap}"
     return f"""
 Kafka is at {bootstrap}; its data in {data} ({f"{created} topics created" if created else "topics as they were"}).
+The API is at {api}/v1, for this machine only: docs/tutorials/first-job.md
 In another terminal:
     noontide jobs add --every 5s --topic hello --create-topic{address}
     noontide runs watch{address}
