@@ -20,7 +20,12 @@ class ApiProcess:
     """One API process after another on the port that the first one took."""
 
     def __init__(
-        self, installation: Installation, folder: Path, *, name: str = "api", options: tuple[str, ...] = ()
+        self,
+        installation: Installation,
+        folder: Path,
+        *,
+        name: str = "api",
+        options: tuple[str, ...] = ("--no-access",),
     ) -> None:
         self.url = ""
         self._installation = installation

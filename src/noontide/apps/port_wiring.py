@@ -72,13 +72,13 @@ async def open_internal_port(
     board = Board(kept_max=settings.verdicts_kept_max)
     queries = Queries(layout, readable, board, recents, verdict_retention_ms=settings.verdict_retention_ms)
     try:
-        async with open_port(queries, board, options, process=process_name()) as port:
+        async with open_port(queries, board, options, process=name_of_process()) as port:
             recents.start()
             yield port
     finally:
         await asyncio.to_thread(recents.close)
 
 
-def process_name() -> str:
+def name_of_process() -> str:
     """What this process is called in `owners`."""
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -35,8 +35,8 @@ from noontide.adapters.system_clock import BrokerClock
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.scheduler import SchedulerMetrics
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
-from noontide.apps.port.server import PortOptions
-from noontide.apps.port_wiring import PortPlace, open_internal_port, process_name
+from noontide.apps.port.server import PortOptions, PortThread
+from noontide.apps.port_wiring import PortPlace, name_of_process, open_internal_port
 from noontide.ports.record_log import TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
@@ -128,33 +128,20 @@ async def _supervisor(
         facts = None if topic.startswith(layout.prefix) else inspector.facts(topic)
         return MIB if facts is None else facts.max_message_bytes
 
-    def open_log(slot: int) -> KafkaSlotLog:
-        return KafkaSlotLog(
-            connection,
-            transactional_id=f"{layout.prefix}slot-{slot}",
-            transaction_timeout_ms=options.transaction_timeout_ms,
-            batch_limit=batch_limit,
-            time_source=clock,
-        )
-
     directory = ConfigDirectory(
         TopicPartition(layout.name("config"), 0), feed=feed, replay=replay, on_change=config_changed
     )
     made: list[Supervisor] = []
-    port = None
-    if options.port is not None:
-        place = PortPlace(connection=connection, layout=layout, data=options.data)
-        opening = open_internal_port(place, options.port, settings, runners=lambda: made[0].runners if made else {})
-        port = await stack.enter_async_context(opening)
+    port = await _port(options, layout, made, stack)
     ports = RunnerPorts(
-        owner=process_name(),
+        owner=name_of_process(),
         clock=clock,
         config=directory,
         breakers=Breakers(inspector, settings),
         feed=feed,
         replay=replay,
         courier=courier,
-        open_log=open_log,
+        open_log=_log_opener(options, layout, clock, batch_limit),
         open_index=_index_opener(options, copies),
         pulses=pulses,
         url=None if port is None else port.url,
@@ -164,6 +151,31 @@ async def _supervisor(
     made.append(supervisor)
     await directory.start()
     return supervisor
+
+
+async def _port(
+    options: SchedulerOptions, layout: Layout, made: list[Supervisor], stack: AsyncExitStack
+) -> PortThread | None:
+    """The port for API nodes if it is wanted; the supervisor that is made later is what it asks."""
+    if options.port is None:
+        return None
+    place = PortPlace(connection=options.connection, layout=layout, data=options.data)
+    return await stack.enter_async_context(
+        open_internal_port(place, options.port, options.settings, runners=lambda: made[0].runners if made else {})
+    )
+
+
+def _log_opener(
+    options: SchedulerOptions, layout: Layout, clock: BrokerClock, batch_limit: Callable[[str], int]
+) -> Callable[[int], KafkaSlotLog]:
+    """Makes the transactional writer of a slot."""
+    return lambda slot: KafkaSlotLog(
+        options.connection,
+        transactional_id=f"{layout.prefix}slot-{slot}",
+        transaction_timeout_ms=options.transaction_timeout_ms,
+        batch_limit=batch_limit,
+        time_source=clock,
+    )
 
 
 def _index_opener(options: SchedulerOptions, copies: LocalCopies) -> Callable[[int], RocksIndex]:
