@@ -77,7 +77,7 @@ async def test_a_job_whose_calendar_was_withdrawn_is_set_aside_and_the_others_go
     stage.configure(HOLIDAYS, {"dates": ["2026-12-25"]})
     stage.put(job("a", cron("0 12 * * *"), calendar={"exclude": ["holidays"]}))
     await stage.advance(DAY_MS)
-    assert stage.run_ids("orders")[1:] == ["a:20260302T120000Z", "b:20260302T120000Z"]
+    assert sorted(stage.run_ids("orders")[1:]) == ["a:20260302T120000Z", "b:20260302T120000Z"]
 
 
 async def test_a_run_under_way_ends_although_its_calendar_was_withdrawn(stage: MemoryStage) -> None:

@@ -7,7 +7,7 @@ effect before the commit; until then the rows written so far are what the rest o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,7 +104,7 @@ class Effects:
         self.names = names
         self.outputs: defaultdict[TopicPartition, list[Record]] = defaultdict(list)
         self.index = IndexBatch()
-        self.due_changes: list[tuple[Key, bytes | None]] = []
+        self.due_changes: defaultdict[int, list[tuple[Key, bytes | None]]] = defaultdict(list)
         self.run_changes: list[tuple[int, str, Run | None]] = []
         self.sends: list[Send] = []
         self.live_changes: dict[str, dict[str, Run | None]] = {}
@@ -121,6 +121,8 @@ class Effects:
         self.rates: dict[str, int] = {}
         self.shares: dict[str, dict[str, int]] = {}
         self.wants_fresh_config = False
+        self.fetched: Callable[[Key], bytes | None] = fetched.__getitem__
+        """A row as it was before this cycle."""
         self._fetched = fetched
         self._puts = self.index.puts
 
@@ -133,10 +135,6 @@ class Effects:
     def find(self, key: Key) -> bytes | None:
         """As `read`, for a row that may not have been asked for."""
         return self._puts[key] if key in self._puts else self._fetched.get(key)
-
-    def fetched(self, key: Key) -> bytes | None:
-        """A row as it was before this cycle."""
-        return self._fetched[key]
 
     # --- jobs and cursors
 
@@ -159,7 +157,7 @@ class Effects:
         due = rows.due_row_of(partition, job_id, cursor)
         if due is not None:
             self._puts[due[0]] = due[1]
-            self.due_changes.append(due)
+            self.due_changes[partition].append(due)
 
     def drop_cursor(self, partition: int, job_id: bytes) -> None:
         """Nothing is known of the id any more."""
@@ -171,11 +169,20 @@ class Effects:
         due = None if cursor is None else rows.due_row_of(partition, job_id, cursor)
         if due is not None:
             self._puts[due[0]] = None
-            self.due_changes.append((due[0], None))
+            self.due_changes[partition].append((due[0], None))
 
     def is_void(self, due_key: Key) -> bool:
         """Whether this cycle unscheduled a row that it had already taken, or wrote it anew (then it comes up again)."""
         return due_key in self._puts
+
+    @property
+    def has_changed_rows(self) -> bool:
+        """Whether this cycle wrote any row."""
+        return bool(self._puts)
+
+    def is_changed(self, key: Key) -> bool:
+        """Whether this cycle wrote the row."""
+        return key in self._puts
 
     # --- runs
 

@@ -55,6 +55,10 @@ class LiveRuns:
         if not siblings:
             del self._by_job[run.job_id]
 
+    def is_busy(self, effects: Effects) -> bool:
+        """Whether any job has a live run, or had one at the beginning of this cycle."""
+        return bool(self.by_id or effects.live_changes)
+
     def of_job(self, job_id: str, effects: Effects) -> Collection[Run]:
         """The live runs of a job as this cycle sees them."""
         known = self._by_job.get(job_id)

@@ -29,6 +29,7 @@ from noontide.actors.request_input import Input, named_run
 from noontide.actors.review import review
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.timers import DueItem, DueWindow
+from noontide.actors.volley import Volley
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.errors import InvalidDefinition, NoontideError
@@ -37,6 +38,7 @@ from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 
 KAFKA = "kafka://"
+Item = Input | Delivered | Run | DueItem
 
 
 class Poisoned(NoontideError):
@@ -69,7 +71,7 @@ class Work:
     def __bool__(self) -> bool:
         return bool(self.inputs or self.deliveries or self.released or self.due or self.reviews)
 
-    def items(self) -> Iterator[Input | Delivered | Run | DueItem]:
+    def items(self) -> Iterator[Item]:
         """Everything, in the order in which it is decided."""
         yield from self.inputs
         yield from self.deliveries
@@ -108,6 +110,7 @@ class Partition:
         self._in_vain: Counter[str] = Counter()
         self.closing = Closing(number, self.live, settings)
         self.firing = Firing(self.live, self.closing, settings)
+        self._volley = Volley(number, self.live, settings)
         self._admission = Admission(number, self.live, self.firing, self.closing, settings)
         self._settings = settings
 
@@ -121,7 +124,8 @@ class Partition:
         for target in self.live.targets_waited_for():
             released += self._freed(target, world, budget.due - len(released))
         due = self.window.take(world.now_ms, max(0, budget.due - len(released)))
-        job_keys = [rows.job_key(self.number, key[8:]) for key, _ in due]
+        job_row = rows.job_key(self.number, b"")
+        job_keys = [job_row + key[rows.DUE_KEY_FORM_BYTES :] for key, _ in due]
         return Work(inputs=inputs, deliveries=deliveries, released=released, due=due, job_keys=job_keys)
 
     def keep_one(self, work: Work, turn: int) -> Work:
@@ -200,22 +204,35 @@ class Partition:
 
     def decide(self, work: Work, scene: Scene) -> None:
         """Decide all of it, in order. Raises Poisoned for the first item that fails."""
-        for item in work.items():
+        self._each((*work.inputs, *work.deliveries, *work.released), work.set_aside, scene)
+        self._each(self._not_plain(work, scene), work.set_aside, scene)
+        for job_id in work.reviews:
+            review(self.number, job_id, scene)
+        if work.drained is not None:
+            scene.effects.index.deleted_ranges.append(work.drained)
+
+    def _each(self, items: Iterable[Item], set_aside: Mapping[int, str], scene: Scene) -> None:
+        for item in items:
             try:
-                if id(item) in work.set_aside:
-                    self._set_aside(item, work.set_aside[id(item)], scene)
+                if id(item) in set_aside:
+                    self._set_aside(item, set_aside[id(item)], scene)
                 else:
                     self._decide(item, scene)
             except Poisoned:
                 raise
             except Exception as error:
                 raise Poisoned(self.number, item, error) from error
-        for job_id in work.reviews:
-            review(self.number, job_id, scene)
-        if work.drained is not None:
-            scene.effects.index.deleted_ranges.append(work.drained)
 
-    def _decide(self, item: Input | Delivered | Run | DueItem, scene: Scene) -> None:
+    def _not_plain(self, work: Work, scene: Scene) -> list[DueItem]:
+        """Claim due jobs that fire alike together; returns those to be decided one by one."""
+        if work.set_aside:
+            return work.due
+        try:
+            return self._volley.claim(work.due, work.job_keys, scene)
+        except Exception:  # noqa: BLE001 - one by one it will show whose fault it is
+            return work.due
+
+    def _decide(self, item: Item, scene: Scene) -> None:
         match item:
             case Input():
                 self._admission.admit(item, scene)
@@ -260,7 +277,7 @@ class Partition:
             if row_bytes is not None and not run.kept:
                 scene.effects.keep_definition(self.number, run, decode_job_row(row_bytes), row_bytes)
 
-    def _set_aside(self, item: Input | Delivered | Run | DueItem, reason: str, scene: Scene) -> None:
+    def _set_aside(self, item: Item, reason: str, scene: Scene) -> None:
         """Handling this item fails, here or at the broker: refuse the request, or quarantine the job."""
         scene.effects.counts["set_aside"] += 1
         match item:
@@ -284,13 +301,6 @@ class Partition:
         scene.effects.put_cursor(self.number, job_id, cursor)
 
     # --- apply
-
-    def apply_due(self, key: bytes, value: bytes | None) -> None:
-        """A due row was written (or deleted) by the cycle."""
-        if value is None:
-            self.window.remove(key)
-        else:
-            self.window.add(key, value)
 
     def apply_runs(self, changes: Iterable[tuple[str, Run | None]], work: Work | None, world: World) -> None:
         """Runs were opened, changed (the run) or closed (None) by the cycle.

@@ -23,7 +23,7 @@ class SchedulerSettings:
     """Unhandled input records per slot at which its inputs are paused; resumed below half."""
     inbox_high_bytes: int = 32 * 1024 * 1024
     """The same in bytes of values."""
-    due_max: int = 800
+    due_max: int = 1_600
     """Occurrences per cycle and slot."""
     due_max_bytes: int = 8 * 1024 * 1024
     """Bytes of job rows read for occurrences per cycle and slot."""

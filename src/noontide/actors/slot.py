@@ -266,8 +266,8 @@ class Slot:
         effects = plan.effects
         effects.index.puts.update(self.reflected.note(receipts))
         self._ports.index.write(effects.index)
-        for key, value in effects.due_changes:
-            self.partitions[key[0]].apply_due(key, value)
+        for number, changes in effects.due_changes.items():
+            self.partitions[number].window.apply(changes)
         runs: defaultdict[int, list[tuple[str, Run | None]]] = defaultdict(list)
         for partition, run_id, run in effects.run_changes:
             runs[partition].append((run_id, run))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from noontide.records.rows import due_key, due_key_parts, due_range
 
@@ -44,6 +44,15 @@ class DueWindow:
             self._covered, self._covered_ms = until, now_ms + horizon_ms
         self._rows = self._rows[self._next :] + found
         self._next = 0
+
+    def apply(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Rows were written to the index, or deleted (None), in this order."""
+        covered = self._covered
+        for key, value in changes:
+            if value is None:
+                self.remove(key)
+            elif key < covered:
+                self.add(key, value)
 
     def add(self, key: bytes, value: bytes) -> None:
         """A row was written to the index."""

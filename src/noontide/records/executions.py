@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import orjson
@@ -27,16 +28,22 @@ class Times(NamedTuple):
 
 
 def delivered(run_id: str, job_id: str, *, tenant: str, target: str, times: Times) -> bytes:
-    """A run that succeeded by appending to a topic. Hot path, so no JSON library: nothing in it needs escaping."""
+    """A run that succeeded by appending to a topic."""
+    return delivered_of(tenant=tenant, target=target, times=times)(run_id.encode(), job_id.encode())
+
+
+def delivered_of(*, tenant: str, target: str, times: Times) -> Callable[[bytes, bytes], bytes]:
+    """As `delivered`, for many runs: a function of run id and job id. No JSON library: nothing needs escaping."""
     due_ms, start_ms, claimed_ms, ended_ms = times
     due, claimed = format_instant(due_ms), format_instant(claimed_ms)
     started = "" if start_ms == due_ms else f'","start_after":"{format_instant(start_ms)}'
     ended = claimed if ended_ms == claimed_ms else format_instant(ended_ms)
-    return (
-        f'{{"run_id":"{run_id}","job_id":"{job_id}","tenant":"{tenant}","due":"{due}{started}'
+    rest = (
+        f'","tenant":"{tenant}","due":"{due}{started}'
         f'","state":"succeeded","attempt":1,"target":"{target}","claimed_at":"{claimed}","ended_at":"{ended}'
         f'","late_ms":{ended_ms - start_ms},"tzdata":"{tzdata_version()}"}}'
     ).encode()
+    return lambda run_id, job_id: b'{"run_id":"%b","job_id":"%b%b' % (run_id, job_id, rest)
 
 
 def closed(run_id: str, job_id: str, *, tenant: str, times: Times, **fields: object) -> bytes:

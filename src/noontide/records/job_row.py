@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -17,8 +18,13 @@ from noontide.core.policies import Guarantee, MisfireRule, Overlap
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
 from noontide.records.runs import standing_part
 
-_HEADER = struct.Struct(">BBBBBBBIqIIIIIIIqIII")
-_HEADER_BYTES = _HEADER.size
+_COMMON = struct.Struct(">BBBBBBBqII")  # with the spread after it, what `mark_of` compares
+_OWN = struct.Struct(">IIIIII")
+_OTHER = struct.Struct(">IIIIqI")
+_HEADER = struct.Struct(_COMMON.format + _OWN.format[1:] + _OTHER.format[1:])
+_COMMON_BYTES, _HEADER_BYTES = _COMMON.size, _HEADER.size
+_own_of = partial(_OWN.unpack_from, offset=_COMMON_BYTES)
+_shape_bytes_of = partial(struct.Struct(">I").unpack_from, offset=_COMMON_BYTES + 8)
 _new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
 _FOREVER_MS, _UINT_MAX = 2**62, 2**32 - 1
 _MISFIRE = tuple(MisfireRule)
@@ -57,22 +63,22 @@ class JobRow(NamedTuple):
     once: int
     priority: int
     extras: int
-    spread_ms: int
     ends_at_ms: int
     max_runs: int
     grace_ms: int
+    spread_ms: int
+    key_hash: int
     run_all_max: int
     timeout_ms: int
     lease_ms: int
     queue_ms: int
-    key_hash: int
     created_ms: int
     tenant: str
     target: str
-    key: bytes
     schedule_key: str
-    etag: str
     lane: str
+    key: bytes
+    etag: str
     invitation: str
     payload: bytes
     document: bytes
@@ -98,9 +104,9 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
     kind, target, key = _target(job)
     schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
     lane = "" if kind == TargetKind.TOPIC else job.lane
-    texts = (job.tenant.encode(), target.encode(), key, schedule_key.encode(), etag.encode(), lane.encode())
-    strings = b"\0".join((*texts, standing_part(job, document) if lane else b""))
-    offset = document.rfind(job.payload) if job.payload else 0
+    shape = b"\0".join((job.tenant.encode(), target.encode(), schedule_key.encode(), lane.encode()))
+    strings = b"\0".join((shape, key, etag.encode(), standing_part(job, document) if lane else b""))
+    offset = document.rfind(job.payload) if job.payload else -1
     header = _HEADER.pack(
         kind,
         _MISFIRE.index(job.misfire.rule),
@@ -109,41 +115,44 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
         1 if job.guarantee is Guarantee.AT_MOST_ONCE else 0,
         job.priority,
         _extras(job),
-        spread_offset(job.id, timing=job.timing, period_ms=period_ms),
         _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
         job.max_runs or 0,
         job.misfire.grace_ms,
+        spread_offset(job.id, timing=job.timing, period_ms=period_ms),
+        murmur2(key) & 0x7FFFFFFF,
+        len(shape),
+        len(key),
+        _HEADER_BYTES + len(strings) + max(offset, 0),
+        len(job.payload) if offset >= 0 else 0,
         job.misfire.run_all_max,
         min(job.timeout_ms, _UINT_MAX),
         min(job.lease_ms, _UINT_MAX),
         min(job.queue_deadline_ms, _UINT_MAX),
-        murmur2(key) & 0x7FFFFFFF,
         created_ms,
         len(strings),
-        max(offset, 0),
-        len(job.payload) if offset >= 0 else 0,
     )
     return header + strings + document
 
 
 def decode_job_row(row: bytes) -> JobRow:
     """Inverse of `encode_job_row`."""
-    *numbers, length, offset, size = _HEADER.unpack_from(row)
+    fields = _HEADER.unpack_from(row)
+    payload_at, size, length = fields[14], fields[15], fields[21]
     start = _HEADER_BYTES + length
-    tenant, target, key, schedule_key, etag, lane, invitation = row[_HEADER_BYTES:start].decode().split("\0")
-    payload = row[start + offset : start + offset + size] or b"null"
+    tenant, target, schedule_key, lane, key, etag, invitation = row[_HEADER_BYTES:start].decode().split("\0")
     return _new(
         JobRow,
         (
-            *numbers,
+            *fields[:12],
+            *fields[16:21],
             tenant,
             target,
-            key.encode(),
             schedule_key,
-            etag,
             lane,
+            key.encode(),
+            etag,
             invitation,
-            payload,
+            row[payload_at : payload_at + size] or b"null",
             row[start:],
         ),
     )
@@ -155,6 +164,41 @@ def _extras(job: Job) -> int:
         | (FOLLOWS if job.after else 0)
         | (EXPECTED if job.complete_by_ms is not None else 0)
     )
+
+
+class Likeness(NamedTuple):
+    """What decides how a job fires; see `JobRow`. Jobs alike differ in id, key and payload only."""
+
+    target_kind: int
+    calendars: int
+    extras: int
+    ends_at_ms: int
+    max_runs: int
+    grace_ms: int
+    spread_ms: int
+    tenant: str
+    target: str
+    schedule_key: str
+
+
+def mark_of(row: bytes) -> bytes:
+    """The likeness of a row, encoded: equal bytes are equal likenesses."""
+    return row[: _COMMON_BYTES + 4] + row[_HEADER_BYTES : _HEADER_BYTES + _shape_bytes_of(row)[0]]
+
+
+def likeness_of(row: bytes) -> Likeness:
+    """The likeness of a row."""
+    kind, _, _, calendars, _, _, extras, ends_at_ms, max_runs, grace_ms = _COMMON.unpack_from(row)
+    spread_ms, _, shape, *_ = _own_of(row)
+    tenant, target, schedule_key, _ = row[_HEADER_BYTES : _HEADER_BYTES + shape].decode().split("\0")
+    return Likeness(kind, calendars, extras, ends_at_ms, max_runs, grace_ms, spread_ms, tenant, target, schedule_key)
+
+
+def own_of(row: bytes) -> tuple[int, bytes, bytes]:
+    """What is the job's own in a row: (key_hash, key, payload), see `JobRow`."""
+    _, key_hash, shape, key, payload_at, size = _own_of(row)
+    key_at = _HEADER_BYTES + shape + 1
+    return key_hash, row[key_at : key_at + key], row[payload_at : payload_at + size] or b"null"
 
 
 def _target(job: Job) -> tuple[TargetKind, str, bytes]:

@@ -24,14 +24,17 @@ from typing import NamedTuple
 
 from noontide.core.cursor import Cursor, JobState
 
-FORMAT_ID = "rows-3"
+FORMAT_ID = "rows-4"
 """Changes whenever the layout does: an index of another format is wiped and rebuilt."""
 
 MINUTE_MS = 60_000
 MAX_START_MS = (2**32 - 1) * MINUTE_MS
 
 _DUE_KEY = struct.Struct(">BcIH")
-_DUE_VALUE = struct.Struct(">BqIHq")
+_DUE_VALUE = struct.Struct(">BqHIq")
+_DUE_FORM, _DUE_COUNTS = struct.Struct(">BqH"), struct.Struct(">Iq")  # its two parts
+DUE_KEY_FORM_BYTES, DUE_FORM_BYTES = _DUE_KEY.size, _DUE_FORM.size
+"""What jobs due at one time share: the first bytes of the key, and of the value, of their due rows."""
 _FORGET_KEY = struct.Struct(">BcQ")
 _DUE, _JOB, _CURSOR, _LIVE, _CLAIMED, _FORGET, _META, _DEAD = (b"d", b"j", b"c", b"l", b"x", b"v", b"m", b"z")
 _GUARD, NOTE = b"g", b"n"
@@ -65,8 +68,8 @@ class DueRow(NamedTuple):
 
     purpose: int
     due_ms: int
-    runs: int
     generation: int
+    runs: int
     accepted_ms: int
 
 
@@ -87,14 +90,27 @@ def due_key_parts(key: bytes) -> tuple[int, bytes]:
 
 def due_row_of(partition: int, job_id: bytes, cursor: Cursor) -> tuple[bytes, bytes] | None:
     """The due row that follows from a cursor, or None when nothing is to happen by itself."""
+    form = due_row_form(partition, cursor)
+    if form is None:
+        return None
+    return form[0] + job_id, form[1] + encode_due_counts(cursor.runs, cursor.accepted_ms)
+
+
+def due_row_form(partition: int, cursor: Cursor) -> tuple[bytes, bytes] | None:
+    """As `due_row_of`, without that in which jobs of one schedule differ: the id, and what `encode_due_counts` adds."""
     if cursor.start_ms is None:
         return None
     purpose = _PURPOSES.get(cursor.state)
     if purpose is None:
         return None
     due_ms = cursor.start_ms if cursor.due_ms is None else cursor.due_ms
-    value = _DUE_VALUE.pack(purpose, due_ms, cursor.runs, cursor.generation, cursor.accepted_ms)
-    return due_key(partition, cursor.start_ms, job_id), value
+    return due_key(partition, cursor.start_ms, b""), _DUE_FORM.pack(purpose, due_ms, cursor.generation)
+
+
+encode_due_counts = _DUE_COUNTS.pack
+"""(runs, accepted_ms) as the end of a due row's value."""
+decode_due_counts = struct.Struct(f">{_DUE_FORM.size}xIq").unpack
+"""(runs, accepted_ms) of a due row's value."""
 
 
 def decode_due_row(value: bytes) -> DueRow:

@@ -36,13 +36,18 @@ def cursor_record_key(job_id: bytes) -> bytes:
 
 def encode_cursor(cursor: Cursor) -> bytes:
     """JSON of a cursor; absent fields are left out. Times are milliseconds since the epoch."""
-    state, due_ms, start_ms, runs, generation, last_due_ms, accepted_ms, reason = cursor
+    return cursor_form(cursor) % (cursor.runs, cursor.accepted_ms)
+
+
+def cursor_form(cursor: Cursor) -> bytes:
+    """As `encode_cursor`, with `%d` in the place of `runs` and `accepted_ms`, in which jobs of one schedule differ."""
+    state, due_ms, start_ms, _, generation, last_due_ms, _, reason = cursor
     due = b"" if due_ms is None else b',"due":%d' % due_ms
     start = b"" if start_ms is None else b',"start":%d' % start_ms
     last_due = b"" if last_due_ms is None else b',"last_due":%d' % last_due_ms
-    why = b"" if reason is None else b',"reason":' + orjson.dumps(reason)
-    return b'{"state":"%s"%s%s,"n":%d,"gen":%d,"accepted":%d%s%s}' % (
-        _STATES[state], due, start, runs, generation, accepted_ms, last_due, why,
+    why = b"" if reason is None else b',"reason":' + orjson.dumps(reason).replace(b"%", b"%%")
+    return b'{"state":"%s"%s%s,"n":%%d,"gen":%d,"accepted":%%d%s%s}' % (
+        _STATES[state], due, start, generation, last_due, why,
     )  # fmt: skip
 
 
