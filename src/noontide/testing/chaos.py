@@ -1,6 +1,6 @@
-"""Chaos: schedulers and workers under load are killed, frozen and restarted at random; then the topics are judged.
+"""Chaos: schedulers, workers and brokers under load are killed and frozen at random; then the topics are judged.
 
-    python -m noontide.testing.chaos --minutes 2 --seed 7
+    python -m noontide.testing.chaos --minutes 2 --seed 7 --brokers 3
 
 What happens to whom, and after which pause, follows from the seed alone. Jobs end by themselves (`ends_at`); when all
 of them are over and every process is back, nothing may be lost, double, or accepted from a worker that had no lease.
@@ -33,6 +33,7 @@ from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.instants import format_instant
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.topics import Layout
+from noontide.testing.chaos_brokers import BrokerBlow, Brokers
 from noontide.testing.checker import Report, check
 from noontide.testing.child_process import ChildProcess, noontide
 from noontide.testing.runs_judge import RunReport, gather_runs, judge_runs
@@ -67,6 +68,8 @@ class Blow(StrEnum):
 class ChaosOptions:
     """seconds: how long jobs are due and blows fall; jobs: recurring ones, of one and two seconds.
 
+    brokers: 1, which is left alone, or 3, of which one at a time is killed or frozen.
+
     logs: a folder that keeps the logs of all processes; None = they go with the rest.
     """
 
@@ -75,6 +78,7 @@ class ChaosOptions:
     jobs: int = 300
     schedulers: int = 2
     workers: int = 3
+    brokers: int = 1
     logs: Path | None = None
 
 
@@ -143,6 +147,7 @@ class Arena:
     connection: KafkaConnection
     layout: Layout
     processes: list[ChildProcess]
+    brokers: Brokers
     blows: dict[str, int] = field(default_factory=dict)
     _thaw_s: dict[int, float] = field(default_factory=dict)
     _start_s: dict[int, float] = field(default_factory=dict)
@@ -154,10 +159,23 @@ class Arena:
             self._pass(dice.between(0.3, 2.0))
             victim, blow = dice.below(len(self.processes)), list(Blow)[dice.below(len(Blow))]
             pause_s = dice.between(0.2, 2.5 * LEASE_S)
+            self._strike_broker(dice)
             if victim not in self._thaw_s and victim not in self._start_s:
                 self._strike(victim, blow, pause_s)
         self._thaw_s = dict.fromkeys(self._thaw_s, 0.0)
         self._start_s = dict.fromkeys(self._start_s, 0.0)
+        self.brokers.come_back()
+
+    def _strike_broker(self, dice: Dice) -> None:
+        """With more than one broker, every second look brings a blow, if the cluster is whole again by then."""
+        if self.options.brokers < 2:
+            return
+        is_due, number = dice.below(2), dice.below(self.options.brokers)
+        blow = list(BrokerBlow)[dice.below(len(BrokerBlow))]
+        pause_s = dice.between(0.5, 6.0)
+        if is_due and (struck := self.brokers.strike(blow, number, pause_s)) is not None:
+            self.blows[blow] = self.blows.get(blow, 0) + 1
+            say(f"{blow} {struck} for {pause_s:.1f} s")
 
     def _strike(self, victim: int, blow: Blow, pause_s: float) -> None:
         process = self.processes[victim]
@@ -182,6 +200,7 @@ class Arena:
             wait(min(left_s, 0.05))
 
     def _revive(self) -> None:
+        self.brokers.revive()
         now_s = time.monotonic()
         for number, at_s in list(self._thaw_s.items()):
             if at_s <= now_s:
@@ -195,7 +214,7 @@ class Arena:
 
     def await_all(self) -> None:
         """Bring everybody back at once; whoever is still ending, as soon as it has ended."""
-        while self._start_s or self._thaw_s:
+        while self._start_s or self._thaw_s or not self.brokers.whole:
             self._revive()
             wait(0.05)
 
@@ -229,7 +248,10 @@ def _settled(arena: Arena, ends_ms: int) -> Outcome:
 def _arena(options: ChaosOptions) -> Iterator[Arena]:
     folder = Path(tempfile.mkdtemp(prefix="noontide-chaos-"))
     try:
-        with EmbeddedKafka(folder / "kafka", properties=BROKER) as kafka, ExitStack() as ends:
+        with (
+            EmbeddedKafka(folder / "kafka", brokers=options.brokers, properties=BROKER) as kafka,
+            ExitStack() as ends,
+        ):
             connection = KafkaConnection(kafka.bootstrap, client_id="noontide-chaos")
             layout = Layout(partitions=16, slots=4)
             ensure_topics(connection, layout)
@@ -238,7 +260,8 @@ def _arena(options: ChaosOptions) -> Iterator[Arena]:
             processes = [ends.enter_context(each) for each in _processes(options, kafka.bootstrap, folder)]
             for process in processes:
                 process.start()
-            yield Arena(options=options, connection=connection, layout=layout, processes=processes)
+            brokers = Brokers(kafka=kafka, connection=connection, state_topic=layout.name("state"))
+            yield Arena(options=options, connection=connection, layout=layout, processes=processes, brokers=brokers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -322,10 +345,13 @@ def say(text: str) -> None:
 @click.option("--seed", type=int, default=None, help="What happens; the same again.  [default: drawn from the clock]")
 @click.option("--jobs", type=click.IntRange(8), default=300, show_default=True, help="Recurring jobs.")
 @click.option("--schedulers", type=click.IntRange(1), default=2, show_default=True, help="Scheduler processes.")
+@click.option(
+    "--brokers", type=click.IntRange(1, 5), default=1, show_default=True, help="With more than one, they suffer too."
+)
 @click.option("--logs", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Folder to keep logs in.")
 @click.option("--workers", type=click.IntRange(1), default=3, show_default=True, help="Worker processes.")
 def main(minutes: float, seed: int | None, logs: Path | None, **sizes: int) -> None:
-    """Kill, freeze and restart schedulers and workers at random, then judge the topics; prints a report as JSON.
+    """Kill and freeze schedulers, workers and brokers at random, then judge the topics; prints a report as JSON.
 
     Exit code 1 when something was lost, double, or accepted from a worker without the lease.
     """

@@ -28,6 +28,29 @@ class Strength(NamedTuple):
     min_insync_replicas: int
 
 
+class Replicas(NamedTuple):
+    """How a cluster is. brokers: alive; in_sync: every partition has all its replicas; leader: of the one asked for."""
+
+    brokers: int
+    in_sync: bool
+    leader: int | None
+
+
+def replicas_of(connection: KafkaConnection, topic: str, *, timeout_s: float) -> Replicas | None:
+    """The state of the cluster and the leader of partition 0 of a topic; None when no broker answers."""
+    try:
+        found = AdminClient(connection.for_confluent("admin")).list_topics(timeout=timeout_s)
+    except KafkaException:
+        return None
+    partitions = [each for one in found.topics.values() for each in one.partitions.values()]
+    first = found.topics[topic].partitions.get(0) if topic in found.topics else None
+    return Replicas(
+        brokers=len(found.brokers),
+        in_sync=all(len(each.isrs) == len(each.replicas) for each in partitions),
+        leader=first.leader if first is not None and first.leader >= 0 else None,
+    )
+
+
 def check_reachable(connection: KafkaConnection, *, timeout_s: float = REACH_TIMEOUT_S) -> None:
     """Return when a broker answers. Raises Unreachable after `timeout_s`."""
     partition_counts(connection, (), timeout_s=timeout_s)
