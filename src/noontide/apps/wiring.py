@@ -44,6 +44,7 @@ from noontide.records.topics import Layout
 
 log = logging.getLogger("noontide.scheduler")
 MIB = 1024 * 1024
+GROUP = "schedulers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class SchedulerOptions:
     connection: KafkaConnection
     prefix: str
     data: Path
-    group: str = "schedulers"
+    group: str = GROUP
     block_cache_bytes: int = 128 * MIB
     write_buffers_bytes: int = 128 * MIB
     transaction_timeout_ms: int = 10_000
@@ -71,9 +72,7 @@ class SchedulerOptions:
 def find_layout(connection: KafkaConnection, prefix: str) -> Layout:
     """The layout this installation was created with. Raises LayoutMismatch or ClusterError with what to do."""
     meta = read_meta(connection, Layout(prefix=prefix))
-    layout = (
-        Layout(prefix=prefix) if meta is None else Layout(prefix=prefix, partitions=meta.partitions, slots=meta.slots)
-    )
+    layout = Layout(prefix=prefix) if meta is None else meta.layout(prefix)
     check_layout(connection, layout)
     return layout
 

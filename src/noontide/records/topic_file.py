@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from noontide.core.errors import NoontideError
 
 _PARAMETER = re.compile(r"<([a-z_]+)>")
-_PARTITIONS = re.compile(r"(\d+|partitions|slots|k)(\*(\d+|partitions|slots|k))*")
+_PARTITIONS = re.compile(r"(\d+|partitions|slots|k|history)(\*(\d+|partitions|slots|k|history))*")
 _REQUIRED = ("name", "purpose", "key", "written_by", "read_by", "partitions", "config", "value", "examples", "sinks")
 _FIELDS = (*_REQUIRED, "headers", "tombstone", "by_key", "by_kind")
 
@@ -62,7 +62,8 @@ class TopicFile:
 
     topic: short name, the file's stem, such as `requests`.
     template: name without prefix, with parameters, such as `requests.<domain>`.
-    partitions: a number, or a product over `partitions`, `slots` and `k` (partitions of `runs.<lane>` per slot).
+    partitions: a number, or a product over `partitions`, `slots`, `k` (partitions of `runs.<lane>` per slot) and
+        `history` (the most slots there ever were).
     tombstone: what a null value means, None where null values do not occur.
     by_key, by_kind: name of the definition in the schema for the part of the key before `/`, or for header `kind`.
     """
@@ -174,7 +175,7 @@ def _partitions(document: _Document) -> str:
     expression = str(document.content["partitions"]).replace(" ", "")
     if not _PARTITIONS.fullmatch(expression):
         raise TopicError(
-            f"{document.where}.partitions: a product of numbers, partitions, slots and k, not {expression!r}"
+            f"{document.where}.partitions: a product of numbers, partitions, slots, k and history, not {expression!r}"
         )
     return expression
 

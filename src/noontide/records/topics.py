@@ -66,6 +66,7 @@ class Layout:
     partitions: of `jobs` and `requests.*`.
     slots: blocks of consecutive partitions with one owner each, 1 .. partitions.
     runs_per_slot: partitions of `runs.<lane>` per slot, the `k` of the topic files; may grow.
+    former_slots: numbers of slots it had before; topics that others read keep as many partitions (`history`).
     Raises TopicError for a layout that cannot be.
     """
 
@@ -73,6 +74,7 @@ class Layout:
     partitions: int = 64
     slots: int = 8
     runs_per_slot: int = 1
+    former_slots: tuple[int, ...] = ()
     _factors: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,8 @@ class Layout:
             raise TopicError(f"runs_per_slot must be at least 1, not {self.runs_per_slot}")
         if not _TOPIC_NAME.fullmatch(self.prefix):
             raise TopicError(f"prefix {self.prefix!r}: only letters, digits, '.', '_' and '-', at most 100")
-        factors = {"partitions": self.partitions, "slots": self.slots, "k": self.runs_per_slot}
+        history = max(self.slots, *self.former_slots, 0)
+        factors = {"partitions": self.partitions, "slots": self.slots, "k": self.runs_per_slot, "history": history}
         object.__setattr__(self, "_factors", factors)
 
     def name(self, topic: str, /, **parameters: str) -> str:

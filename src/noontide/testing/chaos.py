@@ -27,9 +27,11 @@ import orjson
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.foreign_topics import create_topics
+from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.adapters.system_clock import wall_now_ms
+from noontide.core.errors import NoontideError
 from noontide.core.instants import format_instant
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.topics import Layout
@@ -43,6 +45,7 @@ STARTS: Final = "chaos.starts"
 TARGET_PARTITIONS: Final = 4
 LEASE_S: Final = 3
 WARM_UP_MS: Final = 3_000
+ACCEPTED_TIMEOUT_S: Final = 60.0
 DRAIN_TIMEOUT_S: Final = 150.0
 LOOK_S: Final = 1.0
 BROKER: Final = {
@@ -224,20 +227,36 @@ def run_chaos(options: ChaosOptions) -> Outcome:
     with _arena(options) as arena:
         starts_ms = wall_now_ms() + WARM_UP_MS
         ends_ms = starts_ms + round(options.seconds * 1_000)
-        _define(arena, starts_ms, ends_ms)
+        defined = _define(arena, starts_ms, ends_ms)
+        _await_accepted(arena, defined)
         arena.rage(ends_ms)
         arena.await_all()
         say("draining")
-        return _settled(arena, ends_ms)
+        return _settled(arena, ends_ms, defined)
 
 
-def _settled(arena: Arena, ends_ms: int) -> Outcome:
+def _await_accepted(arena: Arena, defined: int) -> None:
+    """Let the schedulers find to each other first: a blow on a process that has not begun strikes nothing."""
+    replay, name = KafkaReplay(arena.connection), arena.layout.name("jobs")
+    partitions = [TopicPartition(name, number) for number in range(arena.layout.partitions)]
+    deadline_s = time.monotonic() + ACCEPTED_TIMEOUT_S
+    while True:
+        ends = replay.stable_offsets(partitions)
+        seen = {record.key for chunk in replay.read(dict.fromkeys(ends, 0), ends) for record in chunk}
+        if len(seen) >= defined:
+            return
+        if time.monotonic() > deadline_s:
+            raise NoontideError(f"{len(seen)} of {defined} jobs were accepted in {ACCEPTED_TIMEOUT_S:.0f} s")
+        wait(LOOK_S)
+
+
+def _settled(arena: Arena, ends_ms: int, defined: int) -> Outcome:
     """The judgement, once nothing is missing or live, or when the time for that is over."""
     deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
     while True:
         runs = judge_runs(gather_runs(arena.connection, arena.layout, STARTS))
         occurrences = check(arena.connection, arena.layout, until_ms=ends_ms)
-        left = len(occurrences.missing) + len(runs.live)
+        left = len(occurrences.missing) + len(runs.live) + max(0, defined - occurrences.jobs)
         if time.monotonic() > deadline_s or (not left and wall_now_ms() > ends_ms + 2 * LEASE_S * 1_000):
             return Outcome(seed=arena.options.seed, blows=arena.blows, occurrences=occurrences, runs=runs)
         say(f"draining: {left} left")
@@ -279,7 +298,8 @@ def _processes(options: ChaosOptions, bootstrap: str, folder: Path) -> Iterator[
         yield ChildProcess(command=command, log=logs / f"worker-{number}.log", variables=variables)
 
 
-def _define(arena: Arena, starts_ms: int, ends_ms: int) -> None:
+def _define(arena: Arena, starts_ms: int, ends_ms: int) -> int:
+    """Send the definitions; returns how many."""
     producer, layout = RequestProducer(arena.connection), arena.layout
 
     def send(topic: str, partition: int, key: str, document: object) -> None:
@@ -288,9 +308,11 @@ def _define(arena: Arena, starts_ms: int, ends_ms: int) -> None:
 
     send("config", 0, f"target/{TARGET}", {"topic": TARGET})
     producer.flush()
-    for job_id, definition in _definitions(arena.options, starts_ms, ends_ms):
+    definitions = list(_definitions(arena.options, starts_ms, ends_ms))
+    for job_id, definition in definitions:
         send("requests.public", layout.partition_of(job_id.encode()), job_id, definition)
     producer.flush()
+    return len(definitions)
 
 
 def _definitions(options: ChaosOptions, starts_ms: int, ends_ms: int) -> Iterator[tuple[str, dict[str, object]]]:

@@ -356,7 +356,7 @@ def main() -> int:
     meta = read_meta(connection, Layout(prefix=given.prefix))
     if meta is None:
         parser.error(f"there are no topics with the prefix {given.prefix!r}")
-    layout = Layout(prefix=given.prefix, partitions=meta.partitions, slots=meta.slots)
+    layout = meta.layout(given.prefix)
     report = check(connection, layout, until_ms=given.until_ms)
     print(json.dumps(report.as_json(), indent=2))
     return 0 if report.ok else 1

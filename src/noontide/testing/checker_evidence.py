@@ -96,7 +96,10 @@ def gather(connection: KafkaConnection, layout: Layout) -> Evidence:
     counts = partition_counts(connection, topics)
     deliveries = [found for record in reading.records(counts) if (found := _delivery(record))]
     live = _live(reading.records({layout.name("leases"): layout.slots}))
-    closings = [_closing(record) for record in reading.records({layout.name("executions"): layout.slots})]
+    closings = [
+        _closing(record)
+        for record in reading.records({layout.name("executions"): layout.topic_partitions("executions")})
+    ]
     return Evidence(versions=versions, deliveries=deliveries, closings=closings, live=live)
 
 

@@ -200,13 +200,13 @@ def gather_runs(connection: KafkaConnection, layout: Layout, starts: str) -> Run
         for chunk in replay.read(dict.fromkeys(ends, 0), ends):
             yield from chunk
 
-    slots = layout.slots
+    slots, history = layout.slots, layout.topic_partitions("executions")
     return RunEvidence(
         starts=[_start(each) for each in records(starts, 1)],
-        results=[_closed(each) for each in records(layout.name("results"), slots)],
+        results=[_closed(each) for each in records(layout.name("results"), history)],
         closings=[
             found
-            for each in records(layout.name("executions"), slots)
+            for each in records(layout.name("executions"), history)
             if (found := _closed(each)).state not in _DECISIONS
         ],
         held=[_held(each) for each in records(layout.name("leases"), slots)],

@@ -26,11 +26,20 @@ class LayoutMismatch(NoontideError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """What `config/meta` holds: fixed when the topics are made."""
+    """What `config/meta` holds: fixed when the topics are made; only `noontide partitions reslot` changes the slots.
+
+    former_slots: numbers of slots there were before. moving: how far an unfinished change is; None when all is well.
+    """
 
     partitions: int
     slots: int
     version: int = FORMAT_VERSION
+    former_slots: tuple[int, ...] = ()
+    moving: str | None = None
+
+    def layout(self, prefix: str) -> Layout:
+        """The layout it describes."""
+        return Layout(prefix=prefix, partitions=self.partitions, slots=self.slots, former_slots=self.former_slots)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +137,7 @@ def compare(layout: Layout, wanted: Iterable[WantedTopic], *, found: Found, repl
     """
     known = {topic.name: topic for topic in (*wanted, *_instances(layout, found.topics))}
     existing = {name: (topic, found.topics[name]) for name, topic in known.items() if name in found.topics}
-    meta = Meta(partitions=layout.partitions, slots=layout.slots)
+    meta = Meta(partitions=layout.partitions, slots=layout.slots, former_slots=layout.former_slots)
     copies = min(REPLICATION_DEFAULT_MAX, found.brokers) if replication is None else replication
     return Plan(
         missing=tuple(topic for name, topic in known.items() if name not in found.topics),
@@ -152,7 +161,7 @@ def layout_problems(layout: Layout, found: Found) -> tuple[str, ...]:
         return (f"topic {jobs} does not exist; `noontide topics apply` creates it",)
     if found.meta is None:
         return (f"{layout.name('config')} has no meta record; `noontide topics apply` writes it",)
-    meta = Meta(partitions=layout.partitions, slots=layout.slots)
+    meta = Meta(partitions=layout.partitions, slots=layout.slots, former_slots=layout.former_slots)
     sized = (
         WantedTopic(name=layout.name(name), file=load_catalogue()[name], partitions=layout.topic_partitions(name))
         for name in ("jobs", "state", "leases", "signals")
@@ -201,6 +210,8 @@ def _partition_problems(wanted: WantedTopic, found: FoundTopic) -> Iterable[str]
 
 
 def _meta_problems(wanted: Meta, found: Meta | None) -> Iterable[str]:
+    if found is not None and found.moving is not None:
+        yield f"a change to {found.slots} slots is not finished; `noontide partitions reslot {found.slots}` goes on"
     for name in ("partitions", "slots", "version"):
         if found is not None and (has := getattr(found, name)) != (wants := getattr(wanted, name)):
             yield f"config/meta says {name} {has}, the settings say {wants}"

@@ -7,8 +7,9 @@ call it through `asyncio.to_thread`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from time import monotonic
 
 import orjson
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
     TopicMetadata,
@@ -32,6 +34,7 @@ from noontide.adapters.kafka.topic_plan import (
     LayoutMismatch,
     Meta,
     Plan,
+    WantedTopic,
     compare,
     effective_config,
     layout_problems,
@@ -39,7 +42,7 @@ from noontide.adapters.kafka.topic_plan import (
     wanted_topics,
 )
 from noontide.core.errors import NoontideError
-from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
+from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout, load_catalogue
 
 TIMEOUT_S = 30.0
 _POLL_S = 0.02
@@ -60,7 +63,7 @@ def plan_topics(
 ) -> Plan:
     """What `apply_plan` would do; changes nothing. Raises ClusterError."""
     wanted = wanted_topics(layout, domains=domains, lanes=lanes)
-    with _Session(cluster, layout) as session:
+    with TopicSession(cluster, layout) as session:
         return compare(layout, wanted, found=session.found(with_config=True), replication=replication)
 
 
@@ -71,7 +74,7 @@ def apply_plan(cluster: str | KafkaConnection, layout: Layout, *, plan: Plan) ->
     """
     if plan.problems:
         raise LayoutMismatch(plan.problems)
-    with _Session(cluster, layout) as session:
+    with TopicSession(cluster, layout) as session:
         session.create(plan)
         session.change(plan)
         if plan.write_meta:
@@ -91,7 +94,7 @@ def ensure_topics(
     When it returns every partition has a leader. Raises LayoutMismatch as `apply_plan` does, and ClusterError.
     """
     wanted = wanted_topics(layout, domains=domains, lanes=lanes)
-    with _Session(cluster, layout) as session:
+    with TopicSession(cluster, layout) as session:
         plan = compare(layout, wanted, found=session.found(with_config=False), replication=replication)
         if plan.problems:
             raise LayoutMismatch(plan.problems)
@@ -103,25 +106,25 @@ def ensure_topics(
 
 def read_meta(cluster: str | KafkaConnection, layout: Layout) -> Meta | None:
     """What `config/meta` says; None when it has not been written. Only the prefix of `layout` matters."""
-    with _Session(cluster, layout) as session:
+    with TopicSession(cluster, layout) as session:
         return session.found(with_config=False).meta
 
 
 def check_layout(cluster: str | KafkaConnection, layout: Layout) -> None:
     """Raise LayoutMismatch unless topics, `config/meta` and this layout agree; what every process does at its start."""
-    with _Session(cluster, layout) as session:
+    with TopicSession(cluster, layout) as session:
         if problems := layout_problems(layout, session.found(with_config=False)):
             raise LayoutMismatch(problems)
 
 
-class _Session:
+class TopicSession:
     """One admin client for one layout; turns the client's errors into ClusterError."""
 
     def __init__(self, cluster: str | KafkaConnection, layout: Layout) -> None:
         self._connection = KafkaConnection(cluster) if isinstance(cluster, str) else cluster
         self._layout = layout
 
-    def __enter__(self) -> _Session:
+    def __enter__(self) -> TopicSession:
         self._admin = AdminClient(dict(self._connection.for_confluent("topics")))
         return self
 
@@ -157,6 +160,56 @@ class _Session:
             counts = {topic.name: topic.partitions for topic in plan.missing}
             self._await_none(lambda: self._without_leaders(counts), what="no leaders")
 
+    def remake(self, names: Sequence[str], layout: Layout) -> None:
+        """Delete those of our topics that exist, and make all of them as the layout says, with as many replicas."""
+        found = self.found(with_config=False)
+        replication = found.topics[layout.name("jobs")].replication
+        self.delete(names)
+        wanted = []
+        for name in names:
+            file = load_catalogue().match(layout.short(name))
+            assert file is not None, name
+            wanted.append(WantedTopic(name=name, file=file, partitions=layout.topic_partitions(file.topic)))
+        self.create(replace(compare(layout, (), found=found, replication=replication), missing=tuple(wanted)))
+
+    def create_one(self, name: str, *, config: Mapping[str, str]) -> None:
+        """A topic of one partition that no file describes, as safe as `jobs`."""
+        replication = self.found(with_config=False).topics[self._layout.name("jobs")].replication
+        in_sync = {"min.insync.replicas": str(max(1, replication - 1))}
+        new = NewTopic(name, num_partitions=1, replication_factor=replication, config={**in_sync, **config})
+        _await_all(self._admin.create_topics([new], operation_timeout=TIMEOUT_S).values())
+        self._await_none(lambda: self._without_leaders({name: 1}), what="no leaders")
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete those of the topics that exist, and wait until they are gone."""
+        existing = [name for name in names if name in self._metadata().topics]
+        if existing:
+            answers = self._admin.delete_topics(existing, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+            for answer in answers.values():
+                answer.result(TIMEOUT_S)
+            self._await_none(lambda: [name for name in existing if name in self._metadata().topics], what="not deleted")
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        answers = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=TIMEOUT_S)
+        _await_all(answers.values())
+        self._await_none(lambda: self._without_leaders({name: partitions}), what="no leaders")
+
+    def partitions(self, name: str) -> int:
+        """How many partitions a topic has; 0 when it does not exist."""
+        topics = self._metadata().topics
+        return len(topics[name].partitions) if name in topics else 0
+
+    def members(self, group: str) -> int:
+        """How many members a consumer group has."""
+        (answer,) = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_S).values()
+        try:
+            return len(answer.result(TIMEOUT_S).members)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise
+
     def change(self, plan: Plan) -> None:
         """Set the settings that differ, and only them, with one request, and wait until they are seen."""
         by_topic: dict[str, list[ConfigEntry]] = {}
@@ -178,7 +231,7 @@ class _Session:
             if error is not None:
                 failures.append(error)
 
-        value = orjson.dumps({"partitions": meta.partitions, "slots": meta.slots, "version": meta.version})
+        value = _meta_record(meta)
         # No idempotence: a second copy is harmless. A broker that still makes the logs is asked again soon.
         settings: dict[str, str | int | bool] = {"acks": "all", "retry.backoff.ms": 20, "retry.backoff.max.ms": 100}
         producer = Producer({**self._connection.for_confluent("topics"), **settings})
@@ -246,10 +299,25 @@ def _last_meta(consumer: Consumer) -> Meta | None:
     raise ClusterError(f"the end of config was not reached within {TIMEOUT_S:.0f} s")
 
 
+def _meta_record(meta: Meta) -> bytes:
+    fields: dict[str, object] = {"partitions": meta.partitions, "slots": meta.slots, "version": meta.version}
+    if meta.former_slots:
+        fields["former_slots"] = list(meta.former_slots)
+    if meta.moving is not None:
+        fields["moving"] = meta.moving
+    return orjson.dumps(fields)
+
+
 def _parsed_meta(value: bytes) -> Meta:
     try:
         fields = orjson.loads(value)
-        return Meta(partitions=int(fields["partitions"]), slots=int(fields["slots"]), version=int(fields["version"]))
+        return Meta(
+            partitions=int(fields["partitions"]),
+            slots=int(fields["slots"]),
+            version=int(fields["version"]),
+            former_slots=tuple(map(int, fields.get("former_slots", ()))),
+            moving=fields.get("moving"),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise LayoutMismatch((f"config/meta cannot be read: {value[:200]!r}",)) from error
 

@@ -70,7 +70,7 @@ class Cluster:
                 f"no Noontide topics with the prefix {self.prefix!r} at {self.bootstrap}: "
                 "create them with `noontide topics apply`, or start everything with `noontide dev`"
             )
-        return Layout(prefix=self.prefix, partitions=meta.partitions, slots=meta.slots)
+        return meta.layout(self.prefix)
 
 
 _OPTIONS = (

@@ -123,3 +123,27 @@ def _warn(layout: Layout, found: Sequence[Said], now_ms: int) -> None:
         note(f"without a standby: slots {', '.join(bare)}")
     elif bare:
         note("one scheduler or none: nobody stands by, a take-over has to replay")
+
+
+@partitions.command("reslot")
+@click.argument("slots", type=click.IntRange(1))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def reslot_command(slots: int, yes: bool, cluster: Cluster) -> None:  # noqa: FBT001 - an option of click
+    """Change the number of slots: how many processes can share the work. Schedulers and workers must be stopped.
+
+    Topics that owners keep for themselves (`state`, `leases`, `signals`, `worker-events.*`, `runs.*`) are made anew and
+    filled; nothing else moves. A change that was interrupted goes on when it is started again.
+    """
+    from noontide.adapters.kafka.foreign_topics import check_reachable
+    from noontide.adapters.kafka.reslot import reslot
+    from noontide.apps.wiring import GROUP
+
+    connection = cluster.connection()
+    check_reachable(connection)
+    if not yes:
+        click.confirm(f"Change {cluster.prefix}* at {cluster.bootstrap} to {slots} slots?", abort=True)
+    done = reslot(connection, cluster.prefix, slots, group=f"{cluster.prefix}{GROUP}", say=note)
+    click.echo(
+        f"{done.old_slots} -> {done.new_slots} slots, {done.records:,} records moved; start the schedulers again"
+    )

@@ -62,7 +62,7 @@ def list_command(job_id: str | None, live: bool, limit: int, as_json: bool, clus
         found = [run for run in reader.leases(slots) if job_id is None or run.job_id == job_id]
         _show_live(found[-limit:], as_json=as_json)
         return
-    executions = reader.last_executions(slots, limit=limit, job_id=job_id)
+    executions = reader.last_executions(_history(reader, job_id), limit=limit, job_id=job_id)
     if as_json:
         for execution in executions:
             show_json(execution)
@@ -82,7 +82,7 @@ def _followed(cluster: Cluster, job_id: str | None, since: str | None) -> Iterat
 
     reader = _reader(cluster)
     name = reader.layout.name("executions")
-    partitions = [TopicPartition(name, slot) for slot in _slots(reader, job_id)]
+    partitions = [TopicPartition(name, each) for each in _history(reader, job_id)]
     if since is None:
         positions = KafkaReplay(reader.connection).end_offsets(partitions)
     else:
@@ -157,6 +157,17 @@ def _slots(reader: Reader, job_id: str | None) -> range | list[int]:
     if not is_job_id(job_id):
         raise Fault(f"{job_id!r} is not a job id")
     return [layout.slot_of(layout.partition_of(job_id))]
+
+
+def _history(reader: Reader, job_id: str | None) -> range | list[int]:
+    """The partitions of `executions` that are needed: all, or those where the job's lines may be."""
+    from noontide.records.moving import history_partitions
+
+    layout = reader.layout
+    if job_id is None:
+        return range(layout.topic_partitions("executions"))
+    _slots(reader, job_id)
+    return history_partitions(layout, layout.partition_of(job_id))
 
 
 def _reader(cluster: Cluster) -> Reader:

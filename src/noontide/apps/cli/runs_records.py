@@ -12,6 +12,7 @@ from noontide.adapters.kafka.tail import offsets_since
 from noontide.core.ids import OccurrenceRunId, parse_run_id
 from noontide.core.run import Run
 from noontide.ports.record_log import Incoming, TopicPartition
+from noontide.records.moving import history_partitions
 from noontide.records.state import DEAD
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ def dead_runs(reader: Reader, slots: Iterable[int]) -> list[DeadRun]:
     redriven since, and those whose time for that is over, are not on it.
     """
     slots = list(slots)
-    letters = {str(letter["run_id"]): letter for letter in map(_fields, _records(reader, "dead-letters", slots))}
+    layout = reader.layout
+    history = {
+        each for slot in slots for number in layout.partitions_of(slot) for each in history_partitions(layout, number)
+    }
+    found_letters = map(_fields, _records(reader, "dead-letters", sorted(history)))
+    letters = {str(letter["run_id"]): letter for letter in found_letters}
     if not letters:
         return []
     still: dict[bytes, bool] = {}
@@ -69,11 +75,12 @@ def dead_runs(reader: Reader, slots: Iterable[int]) -> list[DeadRun]:
 def story_of(reader: Reader, run_id: str) -> Story:
     """Everything about one run; reads the topics of its slot from its due time on. Raises InvalidDefinition."""
     parsed = parse_run_id(run_id, "")
-    slot = reader.layout.slot_of(reader.layout.partition_of(parsed.job_id))
+    partition = reader.layout.partition_of(parsed.job_id)
+    slot = reader.layout.slot_of(partition)
     since_ms = max(0, parsed.due_ms - SLACK_MS) if isinstance(parsed, OccurrenceRunId) else 0
     found: dict[str, list[Fields]] = {}
     for topic in ("executions", "results", "dead-letters"):
-        records = _records(reader, topic, [slot], since_ms=since_ms)
+        records = _records(reader, topic, history_partitions(reader.layout, partition), since_ms=since_ms)
         found[topic] = [fields for fields in map(_fields, records) if fields.get("run_id") == run_id]
     live = next((run for run in reader.leases([slot]) if run.run_id == run_id), None)
     return Story(run_id, live, found["executions"], found["results"], found["dead-letters"])
