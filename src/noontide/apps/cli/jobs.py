@@ -10,6 +10,7 @@ import click
 import orjson
 
 from noontide.apps.cli.common import REFUSED, Cluster, Fault, broker_options, json_option
+from noontide.apps.cli.graph import graph
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table
 from noontide.core.errors import InvalidDefinition
 
@@ -33,6 +34,9 @@ NEW_TOPIC_PARTITIONS = 4
 @click.group()
 def jobs() -> None:
     """Put, look at and change jobs."""
+
+
+jobs.add_command(graph)
 
 
 @jobs.command("put")

@@ -9,6 +9,7 @@ import click
 import orjson
 
 from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
+from noontide.apps.cli.graph import rerun
 from noontide.apps.cli.runs_changes import cancel, redrive, retry
 from noontide.apps.cli.runs_story import show, since_ms
 from noontide.apps.cli.spans import parse_since_ms, words
@@ -70,7 +71,7 @@ def list_command(job_id: str | None, live: bool, limit: int, as_json: bool, clus
         show_table(HEADS, map(_row, executions), empty="no runs")
 
 
-for _command in (show, cancel, retry, redrive):
+for _command in (show, cancel, retry, redrive, rerun):
     runs.add_command(_command)
 
 
