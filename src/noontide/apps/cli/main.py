@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "workers": _Entry("noontide.apps.cli.workers", "workers", "Who runs what, and what waits in each lane."),
     "tenants": _Entry("noontide.apps.cli.tenants", "tenants", "Tenants: who has how much of what is shared."),
     "partitions": _Entry("noontide.apps.cli.partitions", "partitions", "Who owns which slots, and who stands by."),
+    "calendars": _Entry("noontide.apps.cli.calendars", "calendars", "Calendars: put, diff, list, show."),
     "config": _Entry("noontide.apps.cli.config", "config", "Tenants, calendars, targets: put, get, list, delete."),
     "tokens": _Entry("noontide.apps.cli.tokens", "tokens", "Tokens of the HTTP API: create, list, rotate, revoke."),
     "history": _Entry("noontide.apps.cli.history", "history", "Executions in PostgreSQL: init, status, prune, watch."),
