@@ -41,9 +41,9 @@ async def test_a_cursor_that_another_release_computed_is_moved(stage: MemoryStag
     assert stage.cursor("a").due_ms == START_MS + 12 * HOUR_MS  # type: ignore[union-attr]
     await stage.advance(DAY_MS)
     assert dues_s(stage) == [12 * 3600]
-    assert stage.slots[0].slot.counts["moved_by_tzdata"] == 1
-    (value,) = {record.value for record in stage.records("noontide.state") if record.key == state.TZDATA}
-    assert value == tzdata_version().encode()
+    assert stage.slots[0].slot.counts["moved_by_review"] == 1
+    values = [record.value for record in stage.records("noontide.state") if record.key == state.TZDATA]
+    assert values[-1] == tzdata_version().encode()
 
 
 async def test_the_same_release_reviews_nothing(stage: MemoryStage) -> None:
@@ -51,7 +51,7 @@ async def test_the_same_release_reviews_nothing(stage: MemoryStage) -> None:
     await stage.run_until_idle()
     _set_due(stage, "a", START_MS + 13 * HOUR_MS)
     await stage.take_over()
-    assert "moved_by_tzdata" not in stage.slots[0].slot.counts
+    assert "moved_by_review" not in stage.slots[0].slot.counts
 
 
 async def test_what_does_not_depend_on_zones_stays(stage: MemoryStage) -> None:
@@ -105,4 +105,4 @@ async def test_a_review_of_many_jobs_goes_in_pieces(stage: MemoryStage) -> None:
         _set_due(stage, f"j{number}", START_MS + 13 * HOUR_MS)
     await _other_release(stage)
     assert {stage.cursor(f"j{n}").due_ms for n in range(0, 500, 7)} == {START_MS + 12 * HOUR_MS}  # type: ignore[union-attr]
-    assert stage.slots[0].slot.counts["moved_by_tzdata"] == 500
+    assert stage.slots[0].slot.counts["moved_by_review"] == 500

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from noontide.apps.cli.api import api
+from noontide.apps.cli.calendars import calendars
 from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
 from noontide.apps.cli.history import history

@@ -18,7 +18,7 @@ from noontide.actors.hand_out import Claim, deliver_now, hand_out
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.ties import OwnTime
-from noontide.actors.timelines import Plan, plan_of
+from noontide.actors.timelines import NO_DATES, Plan, plan_of
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.ids import run_id
@@ -99,6 +99,10 @@ class Firing:
         waits = plan.after_completion_ms is not None and bool(self._live.of_job(due.job_id, scene.effects))
         if plan.after_completion_ms is not None and not waits:
             following = plan.after_completion(scene.world.now_ms)
+        if following is None and not waits and not 0 < row.max_runs <= runs and plan.waits_for_dates(last_ms):
+            cursor = Cursor(JobState.ACTIVE, None, None, runs, due.generation, last_ms, due.accepted_ms, NO_DATES)
+            scene.effects.put_cursor(due.partition, due.job_id.encode(), cursor)
+            return cursor
         if (following is None and not waits) or 0 < row.max_runs <= runs:
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from noontide.actors.timelines import timeline_of
+from noontide.actors.timelines import NO_DATES, timeline_of
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.job import Job
 from noontide.core.occurrence import Occurrence, spread_offset
@@ -40,8 +41,17 @@ def cursor_after(job: Job, previous: Job | None, old: Cursor | None, *, at_ms: i
         return Cursor(JobState.ACTIVE, first.due_ms, first.start_ms, runs, generation, last_due_ms, at_ms)
     if job.schedule is None:
         return Cursor(JobState.ACTIVE, None, None, runs, generation, last_due_ms, at_ms)
+    if not is_spent and _waits_for_dates(job, at_ms, terms.config):
+        return Cursor(JobState.ACTIVE, None, None, runs, generation, last_due_ms, at_ms, NO_DATES)
     removal_ms = at_ms + terms.completed_retention_ms
     return Cursor(JobState.COMPLETED, None, removal_ms, runs, generation, last_due_ms, at_ms)
+
+
+def _waits_for_dates(job: Job, at_ms: int, config: ConfigView) -> bool:
+    """Whether only the days in its calendars keep a job from having a next occurrence."""
+    if isinstance(job.schedule, OneOff) or not (job.calendar.include or job.calendar.exclude):
+        return False
+    return replace(timeline_of(job, config), include=(), exclude=()).next_after(at_ms) is not None
 
 
 def _moves_like(old: Job, new: Job) -> bool:

@@ -28,12 +28,11 @@ from noontide.actors.partition import Budget, Partition, Poisoned, Work
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.reflected import Reflected
 from noontide.actors.request_input import Input
-from noontide.actors.review import Review
+from noontide.actors.review import Review, basis_of
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot_ports import SlotPorts
 from noontide.actors.world import World
 from noontide.core.run import Run
-from noontide.core.zones import tzdata_version
 from noontide.ports.record_log import Doubt, Receipt, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import due_key_parts
@@ -89,6 +88,7 @@ class Slot:
         self._turn = 0
         self._forgetting = Forgetting(ports.index, names, settings)
         self._review: Review | None = None
+        self._basis = ""
         self._unsaved = False
 
     # --- the cycle
@@ -136,6 +136,8 @@ class Slot:
         exchange = self.exchange.collect(work, world, self._caution.limit)
         world = self._take_ready(work, replace(world, permitted=exchange.permits.permitted))
         keeping = self.keeper.collect(self._caution.limit)
+        if (basis := basis_of(world.config)) != self._basis:
+            self._review = self._begun_review(basis)
         if self._review is not None:
             for number, job_ids in self._review.take().items():
                 work.setdefault(number, Work()).reviews = job_ids
@@ -154,6 +156,13 @@ class Slot:
             world=world, work=work, keeping=keeping, exchange=exchange, fetched=fetched, effects=effects,
             expired=expired, positions={},
         )  # fmt: skip
+
+    def _begun_review(self, basis: str) -> Review | None:
+        """The basis of cursors is another than the one known so far, or none was known."""
+        before, self._basis, numbers = self._basis, basis, list(self.partitions)
+        if before:
+            return Review.of_change(self._ports.index, numbers, before, basis)
+        return Review.if_needed(self._ports.index, numbers, basis)
 
     def _take_ready(self, work: dict[int, Work], world: World) -> World:
         """Runs for which a lane's window has room, in the order of its queue; what falls due gets the rest."""
@@ -238,8 +247,8 @@ class Slot:
         """What every cycle adds to what it decided."""
         for key in plan.expired:
             plan.effects.forget(key, again_ms=plan.world.now_ms + self._settings.marker_retention_ms)
-        if self._review is not None and self._review.is_over and plan.effects.outputs:
-            plan.effects.put_tzdata(tzdata_version())
+        if self._review is not None and plan.effects.outputs:
+            plan.effects.put_tzdata(self._review.recorded)
         self._position(plan)
 
     async def _commit(self, plan: Plan) -> Mapping[TopicPartition, Receipt]:
@@ -296,7 +305,6 @@ class Slot:
         self.exchange.load(self._ports.index)
         sends = load_runs(self._ports.index, self.partitions, self.keeper, self.exchange)
         self._ports.pulse.take_overs += 1
-        self._review = Review.if_needed(self._ports.index, list(self.partitions))
         self._ports.send(sends)
 
     def receive(self, item: Input | Message) -> None:
@@ -322,6 +330,8 @@ class Slot:
 
     def next_wake_ms(self) -> int | None:
         """Broker time at which something is due by itself."""
+        if self._review is not None and not self._review.is_over:
+            return 0
         times = [self.exchange.next_wake_ms(), *(partition.next_wake_ms() for partition in self.partitions.values())]
         return min((at for at in times if at is not None), default=None)
 

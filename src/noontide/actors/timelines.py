@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,6 +50,12 @@ class Plan(NamedTuple):
         step = next(self.timeline.steps_after(due_ms - 1), None)
         return step is not None and step.due_ms == due_ms and step.left_out_by is None
 
+    def waits_for_dates(self, after_ms: int) -> bool:
+        """Whether the schedule would go on if its calendars had more days."""
+        if self.timeline is None or type(self.timeline.schedule) is OneOff:
+            return False
+        return replace(self.timeline, include=(), exclude=()).next_after(after_ms) is not None
+
     def _at(self, due_ms: int | None) -> Occurrence | None:
         if due_ms is None or due_ms > self.ends_at_ms:
             return None
@@ -79,6 +86,10 @@ def timeline_of(job: Job, config: ConfigView) -> Timeline:
         exclude=tuple(config.calendars[name] for name in job.calendar.exclude),
         spread_ms=spread_offset(job.id, timing=job.timing, period_ms=job.schedule.period_ms()),
     )
+
+
+NO_DATES = "its calendars have no more days"
+"""Reason of a job that waits for days in its calendars."""
 
 
 @lru_cache(maxsize=10_000)

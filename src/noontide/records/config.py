@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from types import MappingProxyType
 
 import orjson
@@ -37,13 +38,17 @@ class RegisteredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigView:
-    """Everything operators have configured, as of `offset` (the next one to read of the topic)."""
+    """Everything operators have configured, as of `offset` (the next one to read of the topic).
+
+    calendars_version: changes whenever the days of a calendar do; "" without calendars.
+    """
 
     offset: int = 0
     documents: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, RegisteredTopic] = field(default_factory=lambda: MappingProxyType({}))
     calendars: Mapping[str, Calendar] = field(default_factory=lambda: MappingProxyType({}))
     limits: LimitBook = NO_LIMITS
+    calendars_version: str = ""
 
     def may_speak_for(self, domain: str, tenant: str) -> bool:
         """Whether requests of the domain may name the tenant; a domain that nobody restricted may name any."""
@@ -146,7 +151,15 @@ def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, o
         topics={item.topic: item for item in registered},
         calendars=calendars,
         limits=book_of(documents),
+        calendars_version=_version(calendars),
     )
+
+
+def _version(calendars: Mapping[str, Calendar]) -> str:
+    if not calendars:
+        return ""
+    days = repr(sorted((name, calendar.ranges) for name, calendar in calendars.items()))
+    return blake2b(days.encode(), digest_size=8).hexdigest()
 
 
 def _name(key: str) -> str:

@@ -158,6 +158,11 @@ def decode_job_row(row: bytes) -> JobRow:
     )
 
 
+def has_calendars(row: bytes) -> bool:
+    """Whether the occurrences of a row's job depend on calendars, without decoding it."""
+    return row[3] == _CALENDARS
+
+
 def _extras(job: Job) -> int:
     return (
         (KEYED if job.concurrency_key is not None else 0)
