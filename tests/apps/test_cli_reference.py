@@ -35,6 +35,7 @@ GROUPS = [
     runs,
     workers,
     tenants,
+    calendars,
     history,
     config,
     tokens,

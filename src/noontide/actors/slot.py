@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene
-from noontide.actors.exchange import Exchange, ExchangeWork
+from noontide.actors.exchange import Exchange
 from noontide.actors.forgetting import Forgetting
-from noontide.actors.lease_keeper import Heard, Homes, KeeperWork, LeaseKeeper, Unheard
+from noontide.actors.lease_keeper import Heard, Homes, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.mailbox import Message, Misread
 from noontide.actors.partition import Budget, Partition, Poisoned, Work
+from noontide.actors.plan import Plan
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.reflected import Reflected
 from noontide.actors.request_input import Input
@@ -35,32 +36,8 @@ from noontide.actors.world import World
 from noontide.core.run import Run
 from noontide.ports.record_log import Doubt, Receipt, TopicPartition
 from noontide.records.config import ConfigView
-from noontide.records.rows import due_key_parts
 from noontide.records.state import Position
 from noontide.records.topics import DEFAULT_LANES
-
-
-@dataclass(slots=True, kw_only=True)
-class Plan:
-    """One cycle between gather and apply.
-
-    expired: what is to be forgotten; positions: the inputs consumed with it, by partition or mailbox.
-    """
-
-    world: World
-    work: dict[int, Work]
-    keeping: KeeperWork
-    exchange: ExchangeWork
-    fetched: Mapping[bytes, bytes | None]
-    effects: Effects
-    expired: list[bytes]
-    positions: dict[int | str, dict[str, int]]
-
-    @property
-    def late_ms(self) -> int | None:
-        """How late the oldest occurrence is that is fired; None when nothing is."""
-        oldest = (due_key_parts(each.due[0][0])[0] for each in self.work.values() if each.due)
-        return max((max(0, self.world.now_ms - start_ms) for start_ms in oldest), default=None)
 
 
 class Slot:
