@@ -14,6 +14,7 @@ from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
 from noontide.apps.cli.history import history
 from noontide.apps.cli.jobs import jobs
+from noontide.apps.cli.partitions import partitions
 from noontide.apps.cli.runs import runs
 from noontide.apps.cli.tenants import tenants
 from noontide.apps.cli.tokens import tokens
@@ -34,6 +35,7 @@ GROUPS = [
     jobs,
     runs,
     workers,
+    partitions,
     tenants,
     calendars,
     history,
