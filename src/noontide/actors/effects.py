@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from noontide.actors.ties import TieChanges
@@ -30,13 +30,17 @@ Key = bytes
 
 
 class Hold(NamedTuple):
-    """What the lease keeper needs to know of a published run; see `records.job_row.JobRow`."""
+    """What the lease keeper needs to know of a published run; see `records.job_row.JobRow`.
+
+    follows: the job's next occurrence counts from the end of this run.
+    """
 
     partition: int
     queue_ms: int
     lease_ms: int
     timeout_ms: int
     once: int
+    follows: bool
 
 
 class Decided(NamedTuple):
@@ -78,6 +82,14 @@ class Names:
     jobs: str
     signals: str
     rejected: str
+    _lanes: dict[str, TopicPartition] = field(default_factory=dict, repr=False)
+
+    def runs(self, lane: str) -> TopicPartition:
+        """Where runs of a lane are offered."""
+        found = self._lanes.get(lane)
+        if found is None:
+            found = self._lanes[lane] = TopicPartition(self.layout.name("runs", lane=lane), self.slot)
+        return found
 
     @classmethod
     def of(cls, layout: Layout, slot: int) -> Names:
@@ -202,12 +214,16 @@ class Effects:
         self._puts[rows.claimed_key(partition, run_id)] = row_bytes
         self.open_run(partition, run._replace(kept=True))
 
+    @staticmethod
+    def row_key(partition: int, run: Run) -> Key:
+        """Where the JobRow is that a run was claimed with: the job's own row until the job moves on."""
+        if run.kept:
+            return rows.claimed_key(partition, run.run_id.encode())
+        return rows.job_key(partition, run.job_id.encode())
+
     def row_of(self, partition: int, run: Run) -> bytes:
         """The JobRow that a run was claimed with, also one closed by this cycle. Raises LookupError without one."""
-        if (self.current(run) or run).kept:
-            key = rows.claimed_key(partition, run.run_id.encode())
-        else:
-            key = rows.job_key(partition, run.job_id.encode())
+        key = self.row_key(partition, self.current(run) or run)
         row = self._puts.get(key) or self._fetched.get(key)
         if not row:
             raise LookupError(f"run {run.run_id} is live without the definition it was claimed with")

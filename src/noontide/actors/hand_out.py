@@ -89,7 +89,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
         wait(claim, effects, reason=f"ready in lane {run.lane}")
         return
     queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
-    hold = Hold(claim.partition, row.queue_ms, row.lease_ms, row.timeout_ms, row.once)
+    hold = hold_of(claim.partition, row)
     invitation = encode_invitation(
         run.run_id,
         slot=effects.names.slot,
@@ -99,7 +99,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
         payload=row.payload,
     )
     record = Record(run.job_id.encode(), invitation, [("traceparent", traceparent(run.run_id.encode()))])
-    topic = TopicPartition(world.layout.name("runs", lane=run.lane), effects.names.slot)
+    topic = effects.names.runs(run.lane)
     effects.publish(claim.partition, queued, hold, record, topic)
     effects.published[run.lane] += run.run_id not in world.promised
     effects.used[topic.topic] += 1
@@ -119,6 +119,11 @@ def with_permits(claim: Claim, scene: Scene) -> Claim:
     if held or awaits or run.permits:
         scene.effects.limited = True
     return claim._replace(run=run._replace(permits=held, awaits=awaits))
+
+
+def hold_of(partition: int, row: JobRow) -> Hold:
+    """What the lease keeper needs to know of a run of this job."""
+    return Hold(partition, row.queue_ms, row.lease_ms, row.timeout_ms, row.once, row.follows_completion)
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:

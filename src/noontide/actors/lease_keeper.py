@@ -104,15 +104,16 @@ class LeaseKeeper:
         return KeeperWork(heard=heard, overdue=overdue)
 
     def wanted(self, work: KeeperWork) -> Iterable[bytes]:
-        """Keys of the rows that deciding reads: of runs that end or are lost, not of those that begin or go on."""
-        ends = (end.run_id for heard in work.heard for end in heard.frame.ends)
-        for run_id in (*ends, *work.overdue):
+        """Keys of the rows that deciding reads: of attempts that fail, and of jobs that go on when their run ends."""
+        ends = ((end.run_id, end.outcome is Outcome.FAILED) for heard in work.heard for end in heard.frame.ends)
+        for run_id, failed in (*ends, *((run_id, True) for run_id in work.overdue)):
             held = self._held.get(run_id)
-            if held is not None:
-                partition, job_id = held.hold.partition, run_id.rpartition(":")[0].encode()
-                yield rows.job_key(partition, job_id)
-                yield rows.cursor_key(partition, job_id)
-                yield rows.claimed_key(partition, run_id.encode())
+            if held is None or not (failed or held.hold.follows):
+                continue
+            run = self._homes[held.hold.partition].live.by_id.get(run_id)
+            if run is not None:
+                yield Effects.row_key(held.hold.partition, run)
+                yield rows.cursor_key(held.hold.partition, run.job_id.encode())
 
     def silent_lanes(self, now_ms: int, silence_ms: int) -> list[str]:
         """Lanes with leases in which nothing was heard for a while: a probe moves their time on."""
@@ -234,7 +235,8 @@ class LeaseKeeper:
                 closing.requeue(run._replace(attempt=run.attempt - 1), scene, reason=reason)
             case Outcome.OPEN:
                 scene.effects.open_run(partition, run._replace(worker=None, reason="waits for its completion"))
-        closing.schedule_after_completion(run, scene)
+        if self._held[end.run_id].hold.follows:
+            closing.schedule_after_completion(run, scene)
 
     def _failure(self, end: End) -> Failure:
         error = (end.error or "failed")[:ERROR_MAX_CHARS]
@@ -257,7 +259,8 @@ class LeaseKeeper:
             reason = "timeout" if timed_out else "lease_lost"
             error = f"no end within {held.hold.timeout_ms} ms" if timed_out else f"{run.worker} was silent too long"
             self._lose(run, Failure(reason, error), closing, scene, at_once=not timed_out)
-            closing.schedule_after_completion(run, scene)
+            if held.hold.follows:
+                closing.schedule_after_completion(run, scene)
 
     @staticmethod
     def _lose(run: Run, failure: Failure, closing: Closing, scene: Scene, *, at_once: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from noontide.actors.closing import Delivered
 from noontide.actors.effects import Hold, Send
 from noontide.actors.exchange import Exchange
-from noontide.actors.hand_out import send_of
+from noontide.actors.hand_out import hold_of, send_of
 from noontide.actors.lease_keeper import LeaseKeeper
 from noontide.actors.partition import Partition
 from noontide.core.run import Run, RunState
@@ -65,11 +65,11 @@ def _resumed(index: DueIndex, partition: Partition, run: Run, keeper: LeaseKeepe
     key = rows.claimed_key(number, run_id) if run.kept else rows.job_key(number, run.job_id.encode())
     row = _readable(index.get_many([key])[0])
     if row is None and run.lane:
-        keeper.load(run, Hold(number, queue_ms=0, lease_ms=0, timeout_ms=0, once=1))
+        keeper.load(run, Hold(number, queue_ms=0, lease_ms=0, timeout_ms=0, once=1, follows=True))
     elif row is None:
         partition.deliveries.append(Delivered(run.run_id, "its definition is lost", retriable=False))
     elif run.lane:
-        keeper.load(run, Hold(number, row.queue_ms, row.lease_ms, row.timeout_ms, row.once))
+        keeper.load(run, hold_of(number, row))
     elif row.once:
         unknown = Delivered(run.run_id, "the owner changed before the delivery was confirmed", retriable=False)
         partition.deliveries.append(unknown)

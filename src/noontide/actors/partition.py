@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from noontide.actors.admission import Admission
 from noontide.actors.closing import Closing, Delivered
-from noontide.actors.effects import Scene
+from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.guards import wanted_guard
 from noontide.actors.hand_out import Claim, hand_out
@@ -170,11 +170,15 @@ class Partition:
                 yield rows.cursor_key(number, item.key)
                 yield from self._wanted_dead(item)
                 yield from wanted_guard(number, item)
-        for run_id in (*(event.run_id for event in work.deliveries), *(run.run_id for run in work.released)):
-            job_id = run_id.rpartition(":")[0].encode()
-            yield rows.claimed_key(number, run_id.encode())
+        for event in work.deliveries:
+            job_id = event.run_id.rpartition(":")[0].encode()
+            yield rows.claimed_key(number, event.run_id.encode())
             yield rows.job_key(number, job_id)
             yield rows.cursor_key(number, job_id)
+        for run in work.released:
+            yield Effects.row_key(number, run)
+            if not run.lane:  # it may be delivered and closed at once
+                yield rows.cursor_key(number, run.job_id.encode())
         yield from work.job_keys
         for job_id in work.reviews:
             yield rows.job_key(number, job_id)

@@ -166,7 +166,7 @@ class Slot:
         }
 
     def _lane_topics(self, config: ConfigView) -> dict[str, str]:
-        return {lane: self.names.layout.name("runs", lane=lane) for lane in (*DEFAULT_LANES, *config.lanes)}
+        return {lane: self.names.runs(lane).topic for lane in (*DEFAULT_LANES, *config.lanes)}
 
     def _free_run(self, partition: int, run_id: str) -> Run | None:
         run = self.partitions[partition].live.by_id.get(run_id)

@@ -98,6 +98,11 @@ class JobRow(NamedTuple):
         """What happens when an earlier run is still live."""
         return _OVERLAP[self.overlap]
 
+    @property
+    def follows_completion(self) -> bool:
+        """Whether the next occurrence counts from the end of the run."""
+        return self.schedule_key.startswith("after:")
+
 
 def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
     """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
