@@ -12,6 +12,7 @@ from noontide.worker.holding import Holding, Outgoing, Phase, Stop
 
 NUMBERS = st.integers(0, 5)
 CONCURRENCY = 2
+AHEAD_MAX = 2
 
 
 class DeskMachine(RuleBasedStateMachine):
@@ -19,7 +20,7 @@ class DeskMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scene = Scene(concurrency=CONCURRENCY, prefetch=2)
+        self.scene = Scene(concurrency=CONCURRENCY, prefetch=2, ahead_max=AHEAD_MAX)
         self.frames: list[Frame] = []
         self.under_way: list[Outgoing] = []
         self.grants: list[tuple[int, int, int]] = []  # number, attempt, token
@@ -106,8 +107,8 @@ class DeskMachine(RuleBasedStateMachine):
     @invariant()
     def places_add_up(self) -> None:
         desk = self.scene.desk
-        assert 0 <= desk.busy <= CONCURRENCY
-        assert desk.busy >= len(self.running), "everything that runs has a place"
+        assert len(self.running) <= CONCURRENCY
+        assert len(self.running) <= desk.busy <= CONCURRENCY + AHEAD_MAX, "everything that runs has a place"
 
     def teardown(self) -> None:
         """When everything has ended every place is free and the group has heard about every record."""

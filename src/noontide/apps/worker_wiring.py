@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from noontide.apps.worker_http import HttpOptions
 
 log = logging.getLogger("noontide.worker")
-RECORDS_MAX = 500
+RECORDS_MAX, RECORDS_PER_PLACE = 500, 5
 
 
 class GroupProtocol(StrEnum):
@@ -102,7 +102,7 @@ def open_source(options: WorkerOptions, lane: str) -> RunSource:
             log.info("lane %s: no share groups here (%s)", lane, reason)
         else:
             log.info("lane %s: share group %s", lane, group)
-            most = min(RECORDS_MAX, options.settings.desk.concurrency)
+            most = min(RECORDS_MAX, RECORDS_PER_PLACE * options.settings.desk.concurrency)
             return ShareGroupSource(connection, topic=topic, group=group, records_max=most)
     # A name of its own: a group cannot be of both kinds, and runs that two groups deliver are still granted once.
     log.info("lane %s: classic group %s.classic", lane, group)

@@ -10,17 +10,17 @@ Times are ms of a monotonic clock. What has to be done is in `out`; frames are t
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from noontide.core.policies import Guarantee
 from noontide.ports.run_source import Delivered
 from noontide.records.runs import Invitation, decode_invitation
-from noontide.records.worker_events import End, Frame, Outcome
+from noontide.records.worker_events import End, Outcome
 from noontide.records.worker_inbox import Answer
 from noontide.worker.holding import Address, DeskSettings, Holding, Outbox, Outgoing, Phase, Stop, Way, handed_back
 from noontide.worker.places import Places
+from noontide.worker.turns import Turns
 
 TICK_MIN_MS: Final = 20
 NEVER_MS: Final = float("inf")
@@ -43,9 +43,9 @@ class Desk:
         self._way_of = way_of
         self._table: dict[tuple[str, int], Holding] = {}
         self._tokens: dict[tuple[str, int], Holding] = {}
-        self._waiting: deque[Holding] = deque()
         self._held = 0
-        self._places = Places(settings.concurrency)
+        self._places = Places(settings.concurrency, ahead_ms=settings.ahead_ms, ahead_max=settings.ahead_max)
+        self._turns = Turns(self._places)
         self._stuck: set[Holding] = set()
         self._lanes: set[str] = set()
         self._noted_ms: dict[str, float] = {}
@@ -69,7 +69,7 @@ class Desk:
         """How many more invitations are of use."""
         if self.draining or self._places.full_for_ms(now_ms) >= self._settings.hold_ms:
             return 0
-        return max(0, self._places.free + self._settings.prefetch - self._held)
+        return max(0, self._places.room(now_ms) + self._settings.prefetch - self._held)
 
     # --- what comes in
 
@@ -100,7 +100,7 @@ class Desk:
             if way is Way.NONE:
                 self._enter(holding)
             else:
-                self._waiting.append(holding)
+                self._turns.wait(holding)
                 self._wake_at(now_ms + self._settings.hold_ms)
 
     def answered(self, answer: Answer, now_ms: float) -> None:
@@ -121,11 +121,14 @@ class Desk:
         """An attempt is over."""
         if holding in self._stuck:
             self._stuck.discard(holding)
-            self._places.give_back()
+            self._places.give_back(running=True)
             self.out.note(logging.WARNING, f"{holding.invitation.run_id} has returned; its place is free again")
         else:
+            self._places.timed(now_ms - holding.started_ms, now_ms)
             self._report(holding, end, now_ms)
             self._forget(holding)
+        for each in self._turns.to_begin():
+            self._begin(each, now_ms)
         self._claim(now_ms)
 
     def progressed(self, holding: Holding, fraction: float | None, note: str) -> None:
@@ -156,15 +159,7 @@ class Desk:
         ends, rest = draft.first_ends(events_max=limits.frame_max_events, bytes_max=limits.frame_max_bytes)
         if rest is not None:
             self.out.drafts[address] = rest
-        frame = Frame(
-            worker=self._worker,
-            inbox=self._inbox,
-            claims=[(each.invitation.run_id, each.invitation.attempt) for each in claims],
-            beats=[(each.invitation.run_id, each.token) for each in draft.beats if each.token],
-            ends=ends,
-            progress=[(*key, fraction, note) for key, (fraction, note) in draft.progress.items()],
-        )
-        return Outgoing(frame, claims)
+        return Outgoing(draft.frame(self._worker, self._inbox, claims=claims, ends=ends), claims)
 
     # --- time
 
@@ -181,7 +176,7 @@ class Desk:
                     self._tick_claimed(holding, now_ms)
                 case Phase.RUNNING:
                     self._tick_running(holding, now_ms)
-                case Phase.WAITING:
+                case Phase.READY | Phase.WAITING:
                     self._tick_waiting(holding, now_ms)
         self._claim(now_ms)
         self.next_ms = max(self.next_ms, now_ms + TICK_MIN_MS)
@@ -224,7 +219,8 @@ class Desk:
 
     def _tick_waiting(self, holding: Holding, now_ms: float) -> None:
         if now_ms >= holding.until_ms:
-            self._hand_back(holding, f"no handler {holding.invitation.target.get('handler')!r} in this worker", now_ms)
+            missing = f"no handler {holding.invitation.target.get('handler')!r} in this worker"
+            self._hand_back(holding, "no place was free" if holding.phase is Phase.READY else missing, now_ms)
         else:
             self._beat(holding, now_ms)
 
@@ -245,7 +241,7 @@ class Desk:
                     self.out.released.append((holding.lane, holding.place))
                     holding.place = None
                 self._forget(holding)
-            elif holding.phase is Phase.WAITING:
+            elif holding.phase in (Phase.READY, Phase.WAITING):
                 self._hand_back(holding, "the worker stops", now_ms)
 
     def give_up(self, now_ms: float) -> None:
@@ -263,12 +259,9 @@ class Desk:
     # --- steps
 
     def _claim(self, now_ms: float) -> None:
-        while self._waiting and self._places.free:
-            holding = self._waiting.popleft()
-            if self._table.get(holding.key) is holding:
-                self._places.take(now_ms)
-                self._enter(holding)
-        if not self._places.free:
+        for holding in self._turns.to_claim(now_ms):
+            self._enter(holding)
+        if self._places.full_for_ms(now_ms) >= 0:
             self._wake_at(now_ms + self._settings.hold_ms)
 
     def _enter(self, holding: Holding) -> None:
@@ -292,23 +285,30 @@ class Desk:
         if self.draining:
             self._hand_back(holding, "the worker stops", now_ms)
         elif now_ms - holding.claimed_ms >= self._start_within_ms(lease_ms):
-            self.out.note(
-                logging.WARNING, f"{holding.invitation.run_id}: the grant came too late to start; handed back"
-            )
+            self.out.note(logging.WARNING, f"{holding.invitation.run_id}: the grant came too late; handed back")
             self._hand_back(holding, "the grant came too late", now_ms)
         else:
             invitation = holding.invitation
             self._tokens[invitation.run_id, token] = holding
-            holding.started_ms = now_ms
             # The lease began at the grant, at some time after the claim was sent.
             holding.beat_ms = holding.claimed_ms + invitation.heartbeat_ms
             if holding.way is Way.NONE:
                 self._keep_for_others(holding, now_ms)
+            elif self._places.is_open:
+                self._begin(holding, now_ms)
             else:
-                holding.phase = Phase.RUNNING
-                holding.until_ms = now_ms + invitation.timeout_ms
-                self.out.starts.append(holding)
+                holding.phase = Phase.READY
+                holding.until_ms = now_ms + self._settings.ready_ms
+                self._turns.ready(holding)
             self._wake_at(min(holding.beat_ms, holding.until_ms))
+
+    def _begin(self, holding: Holding, now_ms: float) -> None:
+        self._places.begin(now_ms)
+        holding.phase = Phase.RUNNING
+        holding.started_ms = now_ms
+        holding.until_ms = now_ms + holding.invitation.timeout_ms
+        self.out.starts.append(holding)
+        self._wake_at(min(holding.beat_ms, holding.until_ms))
 
     def _keep_for_others(self, holding: Holding, now_ms: float) -> None:
         holding.phase = Phase.WAITING
@@ -384,7 +384,7 @@ class Desk:
         if holding.phase is Phase.HELD:
             self._held -= 1
         elif holding.way is not Way.NONE:
-            self._places.give_back()
+            self._places.give_back(running=holding.phase is Phase.RUNNING)
         holding.phase = Phase.STUCK  # nothing that still points to it may act on it
 
     def _settle(self, holding: Holding) -> None:

@@ -29,7 +29,7 @@ class Phase(Enum):
     """How far it is.
 
     HELD ──> CLAIMED ──> RUNNING ──> (gone)
-                 │           └─────> STUCK ──> (gone)
+                 │  └> READY ┘└────> STUCK ──> (gone)
                  └─> WAITING ──> (gone)
     """
 
@@ -37,6 +37,8 @@ class Phase(Enum):
     """An invitation without a place."""
     CLAIMED = auto()
     """A place is kept for it; the owner has not answered."""
+    READY = auto()
+    """Granted ahead of a free place: starts when one is, handed back when none is for a while."""
     RUNNING = auto()
     """Granted and started."""
     STUCK = auto()
@@ -110,6 +112,17 @@ class Draft:
     def __bool__(self) -> bool:
         return bool(self.claims or self.ends or self.beats or self.progress)
 
+    def frame(self, worker: str, inbox: int, *, claims: list[Holding], ends: list[End]) -> Frame:
+        """What is said, with those of the claims and ends that are still meant."""
+        return Frame(
+            worker=worker,
+            inbox=inbox,
+            claims=[(each.invitation.run_id, each.invitation.attempt) for each in claims],
+            beats=[(each.invitation.run_id, each.token) for each in self.beats if each.token],
+            ends=ends,
+            progress=[(*key, fraction, note) for key, (fraction, note) in self.progress.items()],
+        )
+
     def first_ends(self, *, events_max: int, bytes_max: int) -> tuple[list[End], Draft | None]:
         """The ends that fit into one frame, and the others for the next; one end always fits."""
         size = 0
@@ -148,6 +161,8 @@ class DeskSettings:
     """Limits of a worker. Durations in ms.
 
     concurrency: attempts at the same time. prefetch: invitations held beyond that.
+    ahead_ms: claims go so far ahead of free places, by the mean duration of attempts. ahead_max: the most of them.
+    ready_ms: a run that was granted ahead and finds no place for so long is handed back.
     hold_ms: a full worker keeps invitations so long, then lets others have them.
     hold_max_ms: any worker keeps an invitation at most so long; less than the lock of the group.
     claim_retry_ms: silence after which a claim is repeated. stop_grace_ms: time for a cancelled task to end.
@@ -158,6 +173,9 @@ class DeskSettings:
 
     concurrency: int = 100
     prefetch: int = 100
+    ahead_ms: int = 250
+    ahead_max: int = 4_000
+    ready_ms: int = 2_000
     hold_ms: int = 2_000
     hold_max_ms: int = 8_000
     claim_retry_ms: int = 3_000

@@ -14,6 +14,7 @@ import click
 
 from noontide.apps.cli.common import SECRET_VARIABLE, Cluster, broker_options, security_variables, shared_secret
 from noontide.apps.cli.metrics_options import metrics_options
+from noontide.apps.event_loop import run_on_loop
 
 if TYPE_CHECKING:
     from noontide.apps.metrics.serving import MetricsOptions
@@ -83,7 +84,7 @@ def scheduler(
                 port = metrics.port and metrics.port + number  # each its own; 0 takes any
                 command += ["--metrics-port", str(port), "--metrics-host", metrics.host]
         sys.exit(asyncio.run(_run_processes(cluster, commands)))
-    asyncio.run(
+    run_on_loop(
         run_until_signal(cluster, data, assignments, parent_fd=parent_fd, metrics=metrics, port=_port_options(options))
     )
 

@@ -15,6 +15,7 @@ import click
 from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options
 from noontide.apps.cli.metrics_options import metrics_options
 from noontide.apps.cli.spans import parse_span_ms
+from noontide.apps.event_loop import run_on_loop
 from noontide.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ WORKER_LANES = ("express", "default")
 @click.option("--group", default="workers", show_default=True, help="Workers of one group share the runs.")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Runs at once.")
 @click.option("--prefetch", type=click.IntRange(0), help="Invitations held beyond that.  [default: concurrency]")
+@click.option(
+    "--ahead",
+    type=click.IntRange(0),
+    default=4_000,
+    show_default=True,
+    help="Most runs claimed ahead of free places while attempts are short.",
+)
 @click.option("--drain", default="30s", show_default=True, help="Time to finish what runs after SIGTERM.")
 @click.option(
     "--group-protocol",
@@ -68,7 +76,7 @@ def worker(cluster: Cluster, module: str, log_level: str, **options: object) -> 
 
     log_to_stderr(log_level)
     app = load_app(module)
-    asyncio.run(_run_until_signal(app, cluster, options))
+    run_on_loop(_run_until_signal(app, cluster, options))
 
 
 def load_app(name: str) -> App:
@@ -108,14 +116,15 @@ async def _run_until_signal(app: App, cluster: Cluster, options: dict[str, objec
 
 
 def _options(
-    cluster: Cluster, *, lanes: tuple[str, ...], concurrency: int, prefetch: int | None, drain: str, **rest: object
+    cluster: Cluster, *, lanes: tuple[str, ...], concurrency: int, prefetch: int | None, **rest: object
 ) -> WorkerOptions:
     from noontide.apps.worker_wiring import GroupProtocol, WorkerOptions
     from noontide.worker.holding import DeskSettings
     from noontide.worker.runtime import WorkerSettings
 
-    desk = DeskSettings(concurrency=concurrency, prefetch=concurrency if prefetch is None else prefetch)
-    drain_ms = parse_span_ms(drain, pointer="/drain")
+    prefetch = concurrency if prefetch is None else prefetch
+    desk = DeskSettings(concurrency=concurrency, prefetch=prefetch, ahead_max=int(str(rest["ahead"])))
+    drain_ms = parse_span_ms(str(rest["drain"]), pointer="/drain")
     return WorkerOptions(
         connection=cluster.connection(),
         layout=cluster.layout(),
