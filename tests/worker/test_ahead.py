@@ -141,4 +141,3 @@ def test_a_lease_lost_while_it_waits_for_a_place_frees_what_it_took() -> None:
     assert (scene.post().ends, scene.desk.busy) == ([], 2)
     scene.end(first)
     assert scene.started() == []
-
