@@ -25,6 +25,7 @@ class DeskMachine(RuleBasedStateMachine):
         self.under_way: list[Outgoing] = []
         self.grants: list[tuple[int, int, int]] = []  # number, attempt, token
         self.tokens: dict[tuple[str, int], int] = {}
+        self.last_token = 0
         self.running: list[Holding] = []
         self.started: set[tuple[str, int]] = set()
         self.first_claims: dict[tuple[str, int], float] = {}
@@ -62,7 +63,10 @@ class DeskMachine(RuleBasedStateMachine):
         outgoing = self.under_way.pop(0)
         self.scene.desk.logged(outgoing)
         for run_id, attempt in outgoing.frame.claims:
-            token = self.tokens.setdefault((run_id, attempt), len(self.tokens) + 1)
+            if (run_id, attempt) not in self.tokens:
+                self.last_token += 1
+                self.tokens[run_id, attempt] = self.last_token
+            token = self.tokens[run_id, attempt]
             self.grants.append((int(run_id[4]), attempt, token))
         self._look()
 
@@ -91,6 +95,9 @@ class DeskMachine(RuleBasedStateMachine):
     def interrupt(self, data: st.DataObject, lost: bool) -> None:
         holding = data.draw(st.sampled_from(self.running))
         key = (holding.invitation.run_id, holding.token)
+        if lost:  # an owner that says so never grants that token again
+            self.tokens.pop(holding.key, None)
+            self.grants = [each for each in self.grants if each[2] != holding.token]
         self.scene.answer(**({"lost": [key]} if lost else {"cancels": [(*key, "")]}))
         self._look()
 
