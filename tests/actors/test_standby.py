@@ -22,7 +22,7 @@ from noontide.adapters.memory.index import MemoryIndex
 from noontide.adapters.memory.readers import MemoryFeed, MemoryReplay
 from noontide.adapters.memory.slot_log import MemorySlotLog
 from noontide.adapters.memory.targets import MemoryCourier, MemoryInspector
-from noontide.ports.due_index import DueIndex
+from noontide.ports.due_index import DueIndex, IndexBatch
 from noontide.ports.membership import Assignment
 from noontide.ports.record_log import TopicPartition
 from noontide.records import rows
@@ -294,6 +294,33 @@ async def test_a_standby_knows_until_when_it_lacks_nothing(stage: MemoryStage) -
             while rows.decode_complete(a.opened[0].get_many([key])[0]) < stage.clock.now_ms():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert standby.lag == 0
+
+
+async def test_reminders_of_what_the_owner_has_forgotten_do_not_pile_up(stage: MemoryStage) -> None:
+    async with process(stage, "a", settings=replace(QUICK, standby_sweep_ms=1_000)) as a:
+        a.supervisor.assign(BY)
+        await a.until_warm()
+        index, now_ms = a.opened[0], stage.clock.now_ms()
+        old, young = rows.forget_key(0, now_ms, b"verdict/x"), rows.forget_key(0, now_ms + 60_000, b"verdict/y")
+        index.write(IndexBatch(puts={old: b"", young: b""}))
+        stage.clock.advance(2_000)
+        async with asyncio.timeout(5):
+            while index.get_many([old])[0] is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert index.get_many([young]) == [b""]
+
+
+async def test_a_fault_of_ours_does_not_leave_a_slot_to_nobody(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with process(stage, "a", settings=replace(QUICK, fenced_retry_ms=5)) as a:
+        with monkeypatch.context() as patch:
+            patch.setattr(Standby, "run", None)
+            a.supervisor.assign(BY)
+            async with asyncio.timeout(5):
+                while "unexpected; beginning again" not in caplog.text:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        await a.until_warm()
 
 
 async def test_a_broker_that_does_not_answer_costs_a_standby_a_new_beginning(

@@ -21,6 +21,9 @@ from noontide.records.job_row import encode_job_row
 from noontide.records.jobs import read_job_headers
 from noontide.records.leases import decode_lease
 
+SWEPT_MAX = 10_000
+"""Reminders dropped in one go."""
+
 Row = tuple[bytes, bytes | None]
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, IndexError)
 
@@ -113,6 +116,14 @@ class Restorer:
     def offsets(self) -> dict[TopicPartition, int]:
         """What the rows reflect, by source."""
         return {at: self._offset(source)[0] for at, source in self._sources.items()}
+
+    def sweep(self, before_ms: int) -> None:
+        """Drop reminders of what the owner has forgotten since; its records say that, but not which reminder it was."""
+        first = self._numbers[0]
+        start, _ = rows.kind_range(first, b"v")
+        found = self._index.scan(start, rows.forget_key(first, max(0, before_ms), b""), SWEPT_MAX)
+        if found:
+            self._index.write(IndexBatch(puts=dict.fromkeys((key for key, _ in found), None)))
 
     def checkpoint(self) -> None:
         """Make the rows durable."""

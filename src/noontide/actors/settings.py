@@ -57,6 +57,8 @@ class SchedulerSettings:
     """Share of one core that the copying of all slots of a process may use."""
     standby_verify_ms: int = MINUTE_MS
     """How often a standby makes sure that it lacks nothing."""
+    standby_sweep_ms: int = DAY_MS
+    """A standby drops reminders of what was to be forgotten so long ago: by then its owner has forgotten it."""
     standby_retry_ms: int = 2_000
     """Pause before a standby begins again after the log or the disk could not be read."""
     warm_lag_max: int = 20_000

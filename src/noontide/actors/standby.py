@@ -151,6 +151,7 @@ class Standby:
             if now_ms - verified_ms > settings.standby_verify_ms:
                 verified_ms = now_ms
                 await self._ask_ends(restorer)
+                await asyncio.to_thread(restorer.sweep, clock.now_ms() - settings.standby_sweep_ms)
             self._verify(follower, restorer)
             rest_ms = self._ports.budget.rest_ms(now_ms, now_ms - began_ms)
             is_behind = count >= settings.standby_records_max

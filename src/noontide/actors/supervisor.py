@@ -110,28 +110,37 @@ class Supervisor:
 
     async def _keep(self, slot: int) -> None:
         """Own a slot or stand by for it, for as long as that is wanted here."""
-        index: DueIndex | None = None
         try:
-            while True:
-                if slot in self._wanted.owned:
-                    index = await self._own(slot, index)
-                elif slot in self._wanted.standby:
-                    index = await self._stand_by(slot, index)
-                else:
-                    return
-        except Exception:  # nobody awaits this task: without this line a slot would be dropped in silence
-            log.exception("slot %d: given up until the next assignment", slot)
+            while self._is_wanted(slot):
+                await self._drop(slot, await self._keep_open(slot))
         finally:
-            self.runners.pop(slot, None)
-            self.standbys.pop(slot, None)
             self._tasks.pop(slot, None)
-            if index is not None:
-                await close_index(index, slot)
+
+    async def _keep_open(self, slot: int) -> DueIndex | None:
+        """The same until it is not wanted; returns the index, which stayed open from one to the other."""
+        index: DueIndex | None = None
+        while self._is_wanted(slot):
+            try:
+                work = self._own if slot in self._wanted.owned else self._stand_by
+                index = await work(slot, index)
+            except Exception:  # a fault of ours must not leave the slot to nobody
+                log.exception("slot %d: unexpected; beginning again", slot)
+                index = None
+                await self._stand_back(slot)
+        return index
+
+    def _is_wanted(self, slot: int) -> bool:
+        return slot in self._wanted.owned or slot in self._wanted.standby
 
     async def _own(self, slot: int, index: DueIndex | None) -> DueIndex | None:
         runner = self.runners[slot] = self._make_runner(slot, index)
-        phase = await runner.run()
-        del self.runners[slot]
+        try:
+            phase = await runner.run()
+        except Exception:
+            await self._drop(slot, runner.release())
+            raise
+        finally:
+            del self.runners[slot]
         if runner.freshness is not None:
             self._copies.note(slot, runner.freshness)
         index = runner.release()
@@ -142,9 +151,18 @@ class Supervisor:
 
     async def _stand_by(self, slot: int, index: DueIndex | None) -> DueIndex | None:
         standby = self.standbys[slot] = self._make_standby(slot, index)
-        await standby.run()
-        del self.standbys[slot]
+        try:
+            await standby.run()
+        except Exception:
+            await self._drop(slot, standby.release())
+            raise
+        finally:
+            del self.standbys[slot]
         return standby.release()
+
+    async def _drop(self, slot: int, index: DueIndex | None) -> None:
+        if index is not None:
+            await close_index(index, slot)
 
     async def _stand_back(self, slot: int) -> None:
         pause_ms = self._settings.fenced_retry_ms * (1 + slot % 4 / 4)
