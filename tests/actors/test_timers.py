@@ -143,3 +143,31 @@ def test_next_is_the_earliest_of_preload_and_late_ones() -> None:
     assert both.window.next_ms() == 400
     both.cycle(0, 0, [(_key(400, 2), None)])
     assert both.window.next_ms() == 500
+
+
+def _waiting(*starts_ms: int) -> DueWindow:
+    """A window with one row for each of these, in memory."""
+    window = DueWindow(3, preload_max=100, late_heap_max=100)
+    window.refill(lambda _start, _stop, _limit: [], now_ms=0, horizon_ms=60_000)
+    for number, start_ms in enumerate(starts_ms):
+        window.add(_key(start_ms, number), b"")
+    return window
+
+
+def _starts(taken: list[DueItem]) -> list[int]:
+    return [due_key_parts(key)[0] for key, _ in taken]
+
+
+def test_what_fell_due_last_is_taken_beside_a_backlog() -> None:
+    window = _waiting(*[1_000] * 10, *range(1_500, 1_506))
+    assert _starts(window.take(2_000, 4)) == [1_000] * 4
+    assert _starts(window.take_fresh(2_000, 3)) == [1_503, 1_504, 1_505]
+    assert _starts(window.take(2_000, 100)) == [*[1_000] * 6, 1_500, 1_501, 1_502]
+
+
+def test_what_is_due_at_one_instant_has_no_order() -> None:
+    window = _waiting(*range(1_000, 1_010))
+    window.take(2_000, 4)
+    assert window.take_fresh(2_000, 3) == []
+    assert len(window.take(2_000, 100)) == 6
+    assert window.take_fresh(2_000, 3) == []

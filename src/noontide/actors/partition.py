@@ -41,6 +41,10 @@ KAFKA = "kafka://"
 Item = Input | Delivered | Run | DueItem
 
 
+FRESH_PART = 4
+"""When more is due than one cycle takes, a part of it (one in so many) goes to what fell due last."""
+
+
 class Poisoned(NoontideError):
     """Deciding one item failed; the rest of the work is decided again without it."""
 
@@ -56,6 +60,7 @@ class Work:
 
     reviews: ids of jobs whose next occurrence is worked out anew;
     job_keys: rows of the due jobs; drained: the key range of the due rows;
+    fresh: due rows that were taken from behind a backlog;
     set_aside: items that are not to be tried (by their `id()`), and why.
     """
 
@@ -65,6 +70,7 @@ class Work:
     reviews: list[bytes] = field(default_factory=list)
     due: list[DueItem] = field(default_factory=list)
     job_keys: list[bytes] = field(default_factory=list)
+    fresh: list[DueItem] = field(default_factory=list)
     drained: tuple[bytes, bytes] | None = None
     set_aside: dict[int, str] = field(default_factory=dict)
 
@@ -77,6 +83,7 @@ class Work:
         yield from self.deliveries
         yield from self.released
         yield from self.due
+        yield from self.fresh
 
 
 class Budget(NamedTuple):
@@ -126,7 +133,8 @@ class Partition:
         due = self.window.take(world.now_ms, max(0, budget.due - len(released)))
         job_row = rows.job_key(self.number, b"")
         job_keys = [job_row + key[rows.DUE_KEY_FORM_BYTES :] for key, _ in due]
-        return Work(inputs=inputs, deliveries=deliveries, released=released, due=due, job_keys=job_keys)
+        fresh = self.window.take_fresh(world.now_ms, budget.due // FRESH_PART)
+        return Work(inputs=inputs, deliveries=deliveries, released=released, due=due, job_keys=job_keys, fresh=fresh)
 
     def keep_one(self, work: Work, turn: int) -> Work:
         """One item of the work, another one each turn; the others are put back."""
@@ -180,6 +188,7 @@ class Partition:
             if not run.lane:  # it may be delivered and closed at once
                 yield rows.cursor_key(number, run.job_id.encode())
         yield from work.job_keys
+        yield from (rows.job_key(number, key[rows.DUE_KEY_FORM_BYTES :]) for key, _ in work.fresh)
         for job_id in work.reviews:
             yield rows.job_key(number, job_id)
             yield rows.cursor_key(number, job_id)
@@ -210,10 +219,13 @@ class Partition:
         """Decide all of it, in order. Raises Poisoned for the first item that fails."""
         self._each((*work.inputs, *work.deliveries, *work.released), work.set_aside, scene)
         self._each(self._not_plain(work, scene), work.set_aside, scene)
+        self._each(work.fresh, work.set_aside, scene)
         for job_id in work.reviews:
             review(self.number, job_id, scene)
         if work.drained is not None:
             scene.effects.index.deleted_ranges.append(work.drained)
+        for key, _ in work.fresh:  # in no range; one that was written anew comes up again
+            scene.effects.index.puts.setdefault(key, None)
 
     def _each(self, items: Iterable[Item], set_aside: Mapping[int, str], scene: Scene) -> None:
         for item in items:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from noontide.records.rows import due_key, due_key_parts, due_range
 
+FRESH_MS = 200
+"""Rows that fell due so long after the oldest one that waits are taken beside it, in part."""
 DueItem = tuple[bytes, bytes]
 Scan = Callable[[bytes, bytes, int], list[DueItem]]
 
@@ -85,6 +87,22 @@ class DueWindow:
         stop = min(end, self._next + limit)
         taken = self._rows[self._next : stop]
         self._next = stop
+        return taken
+
+    def take_fresh(self, now_ms: int, limit: int) -> list[DueItem]:
+        """Of what is due and was not taken, the newest rows, at most `limit`, so that a backlog does not hold them up.
+
+        Only rows that fell due well after the oldest one count: what is due at one instant has no order. Directly after
+        `take`; unlike its rows they are no prefix, so each is to be deleted by its key.
+        """
+        end = bisect_left(self._rows, (due_key(self._partition, now_ms + 1, b""),), self._next)
+        if end == self._next or limit <= 0:
+            return []
+        oldest_ms, _ = due_key_parts(self._rows[self._next][0])
+        later = bisect_left(self._rows, (due_key(self._partition, oldest_ms + FRESH_MS, b""),), self._next, end)
+        start = max(later, end - limit)
+        taken = self._rows[start:end]
+        del self._rows[start:end]
         return taken
 
     def give_back(self, count: int) -> None:
