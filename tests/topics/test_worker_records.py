@@ -82,7 +82,7 @@ async def test_every_field_is_written_by_somebody(stage: MemoryStage, topic: str
         "runs": {"start_after"},
         "worker-events": {"inbox", "progress"},
         "results": {"truncated"},
-        "leases": {"waits_for", "permits", "awaits"},
+        "leases": {"waits_for", "permits", "awaits", "complete_by"},
         "executions": {"start_after", "count", "until"},
     }
     assert set(properties) - seen == elsewhere.get(topic, set())

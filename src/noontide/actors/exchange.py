@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.expectations import Expectations
 from noontide.actors.graph import Graph
 from noontide.actors.joins import Joins, JoinWork
 from noontide.actors.limiters import Limiters, LimiterWork
@@ -38,10 +39,11 @@ class ExchangeWork:
     permits: PermitWork = field(default_factory=PermitWork)
     limiters: LimiterWork = field(default_factory=LimiterWork)
     joins: JoinWork = field(default_factory=JoinWork)
+    overdue: list[tuple[int, Run]] = field(default_factory=list)
     set_aside: set[object] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.permits or self.limiters or self.joins)
+        return bool(self.messages or self.permits or self.limiters or self.joins or self.overdue)
 
 
 class Exchange:
@@ -53,6 +55,7 @@ class Exchange:
         self.limiters = Limiters(settings.grants_max)
         self.ties = Ties()
         self.graph = Graph(names.layout, self.ties)
+        self.expectations = Expectations({number: each.live for number, each in partitions.items()})
         self.joins = Joins(partitions, self.ties, self.graph, settings)
         self._partitions = partitions
         self._settings = settings
@@ -69,6 +72,7 @@ class Exchange:
             permits=self.permits.collect(messages, runs_max),
             limiters=self.limiters.collect(messages, world.config, world.now_ms),
             joins=self.joins.collect(messages, world.now_ms),
+            overdue=self.expectations.collect(world.now_ms),
         )
         for run_id, number in found.permits.homes.items():
             run = self._partitions[number].live.by_id.get(run_id)
@@ -78,11 +82,12 @@ class Exchange:
 
     def next_wake_ms(self) -> int | None:
         """When something is to be done without a message; None when nothing is."""
-        times = (self.limiters.next_wake_ms(), self.joins.next_wake_ms())
+        times = (self.limiters.next_wake_ms(), self.joins.next_wake_ms(), self.expectations.next_wake_ms())
         return min((at for at in times if at is not None), default=None)
 
     def wanted(self, work: ExchangeWork) -> Iterator[bytes]:
         """Keys of the rows that deciding reads."""
+        yield from self.expectations.wanted(work.overdue)
         if work.messages or work.joins:
             yield from self.graph.wanted(work.messages)
             yield from self.joins.wanted(work.joins)
@@ -93,6 +98,7 @@ class Exchange:
         """Decide what follows from the messages, and from what became of the runs in this cycle. Raises Misread."""
         self.graph.decide([each for each in work.messages if each.source not in work.set_aside], scene)
         self.joins.decide(work.joins, scene, work.set_aside)
+        self.expectations.decide(work.overdue, scene, work.set_aside)
         self.limiters.decide(work.limiters, scene)
         self.permits.decide(work.permits, scene)
 
@@ -100,6 +106,7 @@ class Exchange:
         """Take over what the commit made true."""
         self.graph.apply(effects)
         self.joins.apply(effects)
+        self.expectations.apply(effects)
         self.permits.apply(effects, work.permits)
         self.limiters.apply(effects, work.limiters, world.config)
 
@@ -121,6 +128,7 @@ class Exchange:
     def load_run(self, partition: int, run: Run) -> None:
         """A live run of an earlier owner."""
         self.permits.load(partition, run)
+        self.expectations.load(partition, run)
 
 
 def _all_rows(index: DueIndex, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:

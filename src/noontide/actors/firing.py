@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Scene
+from noontide.actors.expectations import say_overdue
 from noontide.actors.graph import tell_dependants
 from noontide.actors.hand_out import Claim, deliver_now, hand_out
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.ties import OwnTime
-from noontide.actors.timelines import NO_DATES, Plan, plan_of
+from noontide.actors.timelines import NO_DATES, Plan, loaded, plan_of
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.ids import run_id
@@ -27,7 +28,7 @@ from noontide.core.occurrence import Occurrence
 from noontide.core.policies import MisfireRule, Overlap
 from noontide.core.run import Decision, Run, RunState
 from noontide.records import executions
-from noontide.records.job_row import FOLLOWS, JobRow, decode_job_row
+from noontide.records.job_row import EXPECTED, FOLLOWS, JobRow, decode_job_row
 
 
 class Due(NamedTuple):
@@ -125,25 +126,26 @@ class Firing:
     def claim(self, due: Due, name: str, row: JobRow, scene: Scene) -> int:
         """Claim an occurrence as run `name`, or record why not. Returns the number of runs claimed: 0 or 1."""
         world, effects = scene
+        complete_by_ms = _time_of(due, name, row, scene) if row.extras & EXPECTED else 0
         live = self._live.of_job(due.job_id, effects)
         if not live or row.overlap_rule is Overlap.ALLOW:
             if due.start_ms <= world.now_ms:
                 times = executions.Times(due.due_ms, due.start_ms, world.now_ms, world.now_ms)
                 if deliver_now(name, due.job_id, row, times, scene):
                     return 1
-            hand_out(_claimed(due, name, row, world), scene)
+            hand_out(_claimed(due, name, row, world, complete_by_ms=complete_by_ms), scene)
             return 1
         oldest = next(iter(live))
         match row.overlap_rule:
             case Overlap.QUEUE if len(live) == 1:
-                hand_out(_claimed(due, name, row, world, waits_for=oldest.run_id), scene)
+                hand_out(_claimed(due, name, row, world, complete_by_ms=complete_by_ms, waits_for=oldest.run_id), scene)
                 return 1
             case Overlap.REPLACE:
                 for run in live:
                     self._closing.cancel(run, scene, reason=f"overlap: replaced by {name}")
                 stopping = next(iter(self._live.of_job(due.job_id, effects)), None)
                 waits_for = None if stopping is None else stopping.run_id
-                hand_out(_claimed(due, name, row, world, waits_for=waits_for), scene)
+                hand_out(_claimed(due, name, row, world, complete_by_ms=complete_by_ms, waits_for=waits_for), scene)
                 return 1
             case _:
                 _record_skip(due, name, row, f"overlap: {oldest.run_id} is {oldest.state}", scene)
@@ -185,7 +187,18 @@ class Firing:
         return cursor
 
 
-def _claimed(due: Due, name: str, row: JobRow, world: World, *, waits_for: str | None = None) -> Claim:
+def _time_of(due: Due, name: str, row: JobRow, scene: Scene) -> int:
+    """When a run counts as overdue; 0 when that is now: then it is said at once."""
+    complete_by_ms = due.due_ms + (loaded(row.document).complete_by_ms or 0)
+    if complete_by_ms > scene.world.now_ms:
+        return complete_by_ms
+    say_overdue(name, due.job_id, row, scene, state="not started")
+    return 0
+
+
+def _claimed(
+    due: Due, name: str, row: JobRow, world: World, *, complete_by_ms: int, waits_for: str | None = None
+) -> Claim:
     early = due.start_ms > world.now_ms
     reason = f"overlap: waits for {waits_for}" if waits_for else "waits for its spread start" if early else None
     run = Run(
@@ -203,6 +216,7 @@ def _claimed(due: Due, name: str, row: JobRow, world: World, *, waits_for: str |
         lane=row.lane,
         priority=row.priority,
         etag=row.etag,
+        complete_by_ms=complete_by_ms,
     )
     return Claim(due.partition, run, row, fresh=True)
 

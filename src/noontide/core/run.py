@@ -101,6 +101,7 @@ class Run(NamedTuple):
     worker, granted_ms: who holds it since when, in broker time.
     cancel: why it is to stop; durable until it has. history: earlier attempts, as JSON members of a list.
     permits: limiters of which it has a permit; awaits: the one whose permit it waits for.
+    complete_by_ms: when it is overdue; 0 = never, or that was said.
     """
 
     run_id: str
@@ -126,3 +127,4 @@ class Run(NamedTuple):
     history: str = ""
     permits: tuple[str, ...] = ()
     awaits: str | None = None
+    complete_by_ms: int = 0

@@ -17,6 +17,7 @@ _NAMES = {
     "kept": "kept",
     "permits": "permits",
     "awaits": "awaits",
+    "complete_by_ms": "complete_by",
 }
 """Fields that are left out when they are empty, and their names in the record."""
 _DEFAULTS = Run._field_defaults
