@@ -15,8 +15,11 @@ from noontide.records.requests import Backfill, Cancel, Define, Delete, Redrive,
 def note_change(request: Request, before: JobRow | None, item: Input, scene: Scene, *, partition: int) -> None:
     """Write down who asked for what, and how the job was and is.
 
-    before: the job as the request found it. Called when the effects hold what became of it.
+    before: the job as the request found it. Called when the effects hold what became of it. A new job of nobody in
+    particular is not written down: its event and its definition say it all, and services bring them by the million.
     """
+    if before is None and request.terms.actor is None and isinstance(request, Define):
+        return
     after = _row_after(partition, request.job_id, scene.effects)
     action, subject, note = _said(request, before, item)
     changes_job = isinstance(request, Define | Delete)
