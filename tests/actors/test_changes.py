@@ -45,7 +45,7 @@ async def test_payloads_and_what_targets_keep_secret_are_not_in_it(stage: Memory
     target = {"http": {
         "url": "https://api.example/x?key=s3cret-1", "headers": {"X-Key": "s3cret-2", "Accept": "text/csv"}
     }}  # fmt: skip
-    stage.put({"id": "a", "schedule": "0 6 * * *", "target": target, "payload": {"card": "s3cret-3"}})
+    stage.put({"id": "a", "schedule": "0 6 * * *", "target": target, "payload": {"card": "s3cret-3"}}, actor="user:ada")
     stage.request("a", b'{"payload": "s3cret-4", "reason": "asked by a customer"}', headers={"kind": "trigger"})
     await stage.run_until_idle()
     created, triggered = changes(stage)
@@ -64,6 +64,14 @@ async def test_what_is_refused_changes_nothing_and_leaves_no_record(stage: Memor
     assert changes(stage) == []
 
 
+async def test_a_new_job_of_nobody_in_particular_is_its_own_record(stage: MemoryStage) -> None:
+    stage.put(job("a", every("PT10S")))
+    stage.put(job("a", every("PT20S")))
+    await stage.run_until_idle()
+    (updated,) = changes(stage)
+    assert (updated["action"], updated["before"]["schedule"]["every"]) == ("updated", "PT10S")
+
+
 async def test_cancels_and_redrives_name_the_run(stage: MemoryStage) -> None:
     stage.sicken("orders")
     stage.put(job("a", every("PT10S"), overlap="queue"))
@@ -71,6 +79,6 @@ async def test_cancels_and_redrives_name_the_run(stage: MemoryStage) -> None:
     stage.request("a", b'{"run_id": "a:20260301T000010Z", "reason": "wrong data"}', headers={"kind": "cancel"})
     stage.request("a", b"{}", headers={"kind": "cancel"})
     await stage.run_until_idle()
-    _, one, all_ = changes(stage)
+    one, all_ = changes(stage)
     assert (one["action"], one["subject"], one["note"]) == ("cancelled", "run/a:20260301T000010Z", "wrong data")
     assert (all_["subject"], all_["tenant"]) == ("job/a", "default")
