@@ -251,12 +251,14 @@ def _await_accepted(arena: Arena, defined: int) -> None:
 
 
 def _settled(arena: Arena, ends_ms: int, defined: int) -> Outcome:
-    """The judgement, once nothing is missing or live, or when the time for that is over."""
-    deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+    """The judgement, once nothing is missing or live, or when less and less is left no longer for a while."""
+    deadline_s, least = time.monotonic() + DRAIN_TIMEOUT_S, 1 << 62
     while True:
         runs = judge_runs(gather_runs(arena.connection, arena.layout, STARTS))
         occurrences = check(arena.connection, arena.layout, until_ms=ends_ms)
         left = len(occurrences.missing) + len(runs.live) + max(0, defined - occurrences.jobs)
+        if left < least:
+            deadline_s, least = time.monotonic() + DRAIN_TIMEOUT_S, left
         if time.monotonic() > deadline_s or (not left and wall_now_ms() > ends_ms + 2 * LEASE_S * 1_000):
             return Outcome(seed=arena.options.seed, blows=arena.blows, occurrences=occurrences, runs=runs)
         say(f"draining: {left} left")
