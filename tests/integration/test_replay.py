@@ -115,3 +115,60 @@ async def test_a_silent_hole_at_the_end_is_given_up_on_when_all_before_it_is_set
     monkeypatch.setattr("noontide.adapters.kafka.replay.ck.Consumer", Mute)
     replay = KafkaReplay(KafkaConnection(kafka.bootstrap), stall_timeout_ms=20_000)
     assert await asyncio.to_thread(replayed, replay, at) == [(0, b"a")]
+
+
+async def test_a_consumer_that_hears_nothing_is_replaced_and_nothing_is_skipped(
+    kafka: Kafka, log: KafkaSlotLog, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may wait for a frozen broker while the new leader of the partition answers everybody else."""
+    at = TopicPartition(f"{prefix}topic", 0)
+    await create_topic(kafka.bootstrap, at.topic)
+    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    monkeypatch.setattr("noontide.adapters.kafka.replay.HOLE_CHECK_S", 0.3)
+    made: list[Consumer] = []
+
+    class DeafAtFirst(Consumer):
+        """The first one hears nothing."""
+
+        def __init__(self, settings: dict[str, object]) -> None:
+            super().__init__(settings)
+            made.append(self)
+
+        def poll(self, timeout: float = -1) -> object:  # type: ignore[override]
+            message = super().poll(timeout)
+            return None if made[0] is self else message
+
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:  # type: ignore[override]
+            found = super().consume(num_messages, timeout)
+            return [] if made[0] is self else list(found)
+
+    monkeypatch.setattr("noontide.adapters.kafka.replay.ck.Consumer", DeafAtFirst)
+    replay = KafkaReplay(KafkaConnection(kafka.bootstrap), stall_timeout_ms=20_000)
+    assert await asyncio.to_thread(replayed, replay, at) == [(0, b"a")]
+    assert len(made) == 3, "the deaf one, the one that asked about a hole, and the one that read"
+
+
+async def test_leaders_that_do_not_answer_are_no_holes(
+    kafka: Kafka, log: KafkaSlotLog, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = TopicPartition(f"{prefix}topic", 0)
+    await create_topic(kafka.bootstrap, at.topic)
+    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    monkeypatch.setattr("noontide.adapters.kafka.replay.HOLE_CHECK_S", 0.2)
+    monkeypatch.setattr("noontide.adapters.kafka.replay.PROBE_S", 0.2)
+
+    class Deaf(Consumer):
+        """Hears nothing, ever."""
+
+        def poll(self, timeout: float = -1) -> None:
+            super().poll(timeout)
+
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[object]:  # type: ignore[override]
+            return []
+
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            return -1001, -1001
+
+    monkeypatch.setattr("noontide.adapters.kafka.replay.ck.Consumer", Deaf)
+    with pytest.raises(Doubt, match="no progress"):
+        await asyncio.to_thread(replayed, KafkaReplay(KafkaConnection(kafka.bootstrap), stall_timeout_ms=1_500), at)

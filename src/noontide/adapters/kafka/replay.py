@@ -24,8 +24,11 @@ log = logging.getLogger(__name__)
 CHUNK_MAX_RECORDS: Final = 2_000
 REQUEST_TIMEOUT_S: Final = 5.0
 SECOND_QUESTION_S: Final = 0.2
-# A partition that is silent for so long, twice, though its leader answers, ends in a hole left by compaction.
+# After so long without anything the leaders are asked whether there is a hole, and a fresh consumer is used.
 HOLE_CHECK_S: Final = 2.0
+PROBE_S: Final = 3.0
+PROBE_LOOKS: Final = 20
+PROBE_LOOK_S: Final = 0.05
 
 _Ends = dict[TopicPartition, int]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -70,45 +73,80 @@ class KafkaReplay:
         remaining = {partition: ends[partition] for partition, at in positions.items() if at < ends[partition]}
         if not remaining:
             return
-        consumer = ck.Consumer(_settings(self._connection))
-        try:
-            consumer.assign([ck.TopicPartition(*partition, positions[partition]) for partition in remaining])
-            yield from self._chunks(_Reading(consumer, remaining, dict(positions)))
-        finally:
-            consumer.close()
+        at, moved_at = dict(positions), time.monotonic()
+        while remaining:
+            consumer = ck.Consumer(_settings(self._connection))
+            reading = _Reading(consumer, remaining, at, moved_at)
+            try:
+                consumer.assign([ck.TopicPartition(*partition, at[partition]) for partition in remaining])
+                yield from self._chunks(reading)
+            finally:
+                consumer.close()
+            moved_at = reading.moved_at
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> KafkaFollower:
         """See `Replay.follow`; the follower has a consumer of its own."""
         return KafkaFollower(self._connection, positions)
 
     def _chunks(self, reading: _Reading) -> Iterator[list[Incoming]]:
-        moved_at = quiet_since = time.monotonic()
+        """Read until nothing remains, or until a silence that a fresh consumer may end."""
+        quiet_since = time.monotonic()
         while reading.remaining:
             records, moved = reading.next_chunk()
             now = time.monotonic()
             if moved:
-                moved_at = quiet_since = now
-                reading.doubted_holes.clear()
-            elif now - moved_at > self._stall_timeout_ms / 1000:
+                reading.moved_at = quiet_since = now
+            elif now - reading.moved_at > self._stall_timeout_ms / 1000:
                 raise Doubt(f"reading made no progress: {reading.describe()}", suspects=frozenset(reading.remaining))
             elif now - quiet_since > HOLE_CHECK_S:
-                self._skip_holes(reading)
-                quiet_since = now
+                reading.finish(self._holes(reading))
+                return
             if records:
                 yield records
 
-    def _skip_holes(self, reading: _Reading) -> None:
-        """Give up on partitions that were silent twice although everything before their end is settled."""
+    def _holes(self, reading: _Reading) -> set[TopicPartition]:
+        """Partitions in which nothing is left to read although the end is not reached: compaction left a hole.
+
+        Silence proves nothing: the client may wait for a broker that is frozen. So the leaders are asked.
+        """
+        holes: set[TopicPartition] = set()
         try:
             settled = self.stable_offsets(tuple(reading.remaining))
         except Doubt:
-            reading.doubted_holes.clear()
-            return
-        holes = {partition for partition, end in reading.remaining.items() if settled[partition] >= end}
-        for partition in holes & reading.doubted_holes:
-            log.warning("nothing is left between %s and the end of %s", reading.at[partition], partition)
-        reading.finish(holes & reading.doubted_holes)
-        reading.doubt(holes)
+            return holes
+        for partition, end in reading.remaining.items():
+            answer = self._is_hole(partition, reading.at[partition], end) if settled[partition] >= end else False
+            if answer is None:
+                break  # one that does not answer at all is likely not the only one
+            if answer:
+                log.warning("nothing is left between %s and the end of %s", reading.at[partition], partition)
+                holes.add(partition)
+        return holes
+
+    def _is_hole(self, partition: TopicPartition, position: int, end: int) -> bool | None:
+        """Whether the leader answers a fetch from a position (and of nothing else) with nothing; None = no answer.
+
+        The consumer knows the high watermark from such an answer only. What came with it is then in its queue, so it is
+        looked at a number of times: this process may be frozen too, and then the clock says nothing.
+        """
+        consumer = ck.Consumer(_settings(self._connection))
+        at = ck.TopicPartition(*partition, position)
+        try:
+            consumer.assign([at])
+            asked_at, looks = time.monotonic(), 0
+            while looks or time.monotonic() - asked_at < PROBE_S:
+                message = consumer.poll(PROBE_LOOK_S)
+                if message is not None and (error := message.error()) is None:
+                    return False
+                if message is not None and error is not None and _is_end(error):
+                    return (message.offset() or 0) >= end
+                _, high = consumer.get_watermark_offsets(at, cached=True)
+                looks += high >= end
+                if looks > PROBE_LOOKS:
+                    return True
+            return None
+        finally:
+            consumer.close()
 
     def _existing(self, topics: set[str]) -> dict[str, int]:
         """Topics that exist, and how many partitions they have."""
@@ -155,10 +193,10 @@ class KafkaReplay:
 class _Reading:
     """A consumer and what it still has to reach."""
 
-    def __init__(self, consumer: ck.Consumer, remaining: _Ends, at: _Ends) -> None:
+    def __init__(self, consumer: ck.Consumer, remaining: _Ends, at: _Ends, moved_at: float) -> None:
         self.remaining = remaining
         self.at = at
-        self.doubted_holes: set[TopicPartition] = set()
+        self.moved_at = moved_at
         self._consumer = consumer
 
     def next_chunk(self) -> tuple[list[Incoming], bool]:
@@ -193,7 +231,7 @@ class _Reading:
 
     def _note(self, message: ck.Message, error: ck.KafkaError, done: set[TopicPartition]) -> bool:
         topic, number, offset = message.topic(), message.partition(), message.offset()
-        if error.code() != ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public name for it
+        if not _is_end(error):
             if error.retriable() or topic is None or number is None:
                 return False
             raise Doubt(f"reading failed: {error}", suspects=frozenset({TopicPartition(topic, number)}))
@@ -213,18 +251,16 @@ class _Reading:
         if reached := [partition for partition in partitions if self.remaining.pop(partition, None) is not None]:
             self._consumer.incremental_unassign([ck.TopicPartition(*partition) for partition in reached])
 
-    def doubt(self, partitions: set[TopicPartition]) -> None:
-        """Ask afresh for partitions whose silence may be a hole."""
-        self.doubted_holes = {partition for partition in partitions if partition in self.remaining}
-        for partition in self.doubted_holes:
-            self._consumer.seek(ck.TopicPartition(*partition, self.at[partition]))
-
     def describe(self) -> str:
         """The partitions that lag, with position and end, for an error message."""
         return ", ".join(
             f"{partition.topic}/{partition.partition} at {self.at[partition]} of {end}"
             for partition, end in sorted(self.remaining.items())
         )
+
+
+def _is_end(error: ck.KafkaError) -> bool:
+    return bool(error.code() == ck.KafkaError._PARTITION_EOF)  # noqa: SLF001 - the library's public name for it
 
 
 def _settings(connection: KafkaConnection) -> ConfluentSettings:
