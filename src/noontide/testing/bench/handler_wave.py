@@ -68,7 +68,9 @@ def _measured(stage: Stage, worker: BenchWorker, options: HandlerWaveOptions, at
         pass_until(stage, at_ms)
         costs, worker_meter = stage.costs(), worker.meter
         closed = drained(stage, watcher, timeout_s=TIMEOUT_S)
+        used = {"scheduler": costs.scheduler, "broker": costs.broker, "worker": worker_meter}
         cores = {**costs.cores(), "cpu_worker": worker_meter.cores()}
+        cost_us = {name: meter.cores() * _since_s(at_ms) * 1_000_000 / options.jobs for name, meter in used.items()}
         rss_mb = {"rss_mb": costs.scheduler.look(), "rss_worker_mb": worker_meter.look()}
     wanted = {run_of(SERIES, number, at_ms): at_ms for number in range(options.jobs)}
     starts = worker.ended()
@@ -80,8 +82,13 @@ def _measured(stage: Stage, worker: BenchWorker, options: HandlerWaveOptions, at
         "first_ms": min(late_ms.values(), default=0),
         "closed_seconds": (closed.last_ms - at_ms) / 1_000,
         **cores,
+        **{f"cpu_{name}_us_per_job": each for name, each in cost_us.items()},
         **rss_mb,
         "duplicates": tally.duplicates,
         "missing": tally.missing,
         "foreign": len(starts) - len(late_ms) - tally.duplicates - 2 * WARM_UP_JOBS,
     }
+
+
+def _since_s(at_ms: int) -> float:
+    return (wall_now_ms() - at_ms) / 1_000
