@@ -1,0 +1,240 @@
+"""`Client`: the API for threads; `AsyncClient` is the same for asyncio."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+import httpx
+import orjson
+
+from noontide.client import calls
+from noontide.client.calls import Call, Document
+from noontide.client.errors import NotDecided
+from noontide.client.models import BatchLine, Decided, Job, Page, Redriven, Run, Time, Workers
+from noontide.client.sending import Attempts, decided, in_chunks, location_of
+from noontide.client.settings import ClientSettings
+
+T = TypeVar("T")
+DECISION_PAUSE_S = 0.25
+
+
+class Client:
+    """Speaks to one installation, over connections that are kept.
+
+    url: of any of its API nodes, or of what stands before them. token: sent as a bearer token. verify: False, or a
+    context with the certificates to trust. transport: another way to send, for tests.
+    Methods raise what `noontide.client.errors` lists.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        settings: ClientSettings | None = None,
+        verify: ssl.SSLContext | bool = True,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._settings = settings or ClientSettings()
+        headers = {"accept": "application/json"} | ({} if token is None else {"authorization": f"Bearer {token}"})
+        self._http = httpx.Client(
+            base_url=url, headers=headers, timeout=self._settings.timeout_sec, verify=verify, transport=transport
+        )
+        self._wait = threading.Event().wait
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # --- jobs
+
+    def create_job(self, definition: Document, *, idempotency_key: str | None = None) -> Job:
+        """Create a job. Without a key one is made, so that it is created once, however often it is sent."""
+        return self.send(calls.create_job(definition, idempotency_key=idempotency_key))
+
+    def get_job(self, job_id: str) -> Job:
+        """Read a job."""
+        return self.send(calls.get_job(job_id))
+
+    def replace_job(self, job_id: str, definition: Document, *, if_match: str | None = None) -> Job:
+        """Create or replace a job. if_match: the ETag it must have, or "*"."""
+        return self.send(calls.replace_job(job_id, definition, if_match=if_match))
+
+    def change_job(self, job_id: str, patch: Document, *, if_match: str | None = None) -> Job:
+        """Merge a patch into a job (RFC 7396): None removes a field, what is not named stays."""
+        return self.send(calls.change_job(job_id, patch, if_match=if_match))
+
+    def delete_job(self, job_id: str, *, if_match: str | None = None) -> None:
+        """Delete a job; its live runs are finished."""
+        self.send(calls.delete_job(job_id, if_match=if_match))
+
+    def pause_job(self, job_id: str, *, note: str | None = None) -> Job:
+        """Stop its schedule; times that pass are not missed."""
+        return self.send(calls.pause_job(job_id, note=note))
+
+    def resume_job(self, job_id: str, *, note: str | None = None) -> Job:
+        """Go on at its next time after now; an empty note removes the one there is."""
+        return self.send(calls.resume_job(job_id, note=note))
+
+    def trigger_job(
+        self, job_id: str, *, payload: object = None, reason: str | None = None, idempotency_key: str | None = None
+    ) -> str:
+        """Run it now, besides its schedule; returns the run id. payload: None = the job's own."""
+        said = {name: value for name, value in (("payload", payload), ("reason", reason)) if value is not None}
+        return (self.send(calls.trigger_job(job_id, said, idempotency_key=idempotency_key))).run_id
+
+    def next_times(self, job_id: str, *, count: int = 10, after: str | None = None) -> list[Time]:
+        """When it runs next. after: an instant, RFC 3339; None = now."""
+        return (self.send(calls.next_times(job_id, count=count, after=after))).times
+
+    def preview(self, definition: Document, *, count: int = 10, after: str | None = None) -> list[Time]:
+        """When a definition would run; stores nothing."""
+        return (self.send(calls.preview(definition, count=count, after=after))).times
+
+    def put_jobs(self, definitions: Iterable[Document | bytes], *, mode: str = "replace") -> Iterator[BatchLine]:
+        """Put many jobs, and give what became of each, in order.
+
+        mode: "replace", or "create": then one that exists is a conflict. bytes: JSON as it is, without line breaks.
+        """
+        for number, lines in enumerate(in_chunks(definitions, self._settings.batch_lines)):
+            for line in self.send(calls.put_jobs(lines, mode=mode)):
+                line.line += number * self._settings.batch_lines
+                yield line
+
+    # --- lists
+
+    def jobs(
+        self,
+        *,
+        tenant: str | None = None,
+        state: str | None = None,
+        target: str | None = None,
+        text: str | None = None,
+        labels: Iterable[str] = (),
+    ) -> Iterator[Job]:
+        """Jobs by id. labels: NAME or NAME=VALUE, all of them."""
+        filters = {"tenant": tenant, "state": state, "target": target, "text": text, "label": list(labels)}
+        return self._items(calls.list_jobs, filters)
+
+    def runs(self, *, state: Iterable[str] = (), tenant: str | None = None, job: str | None = None) -> Iterator[Run]:
+        """Live runs by id, then closed ones, the newest first. state: only these; "failed" means dead."""
+        return self._items(calls.list_runs, {"state": list(state), "tenant": tenant, "job": job})
+
+    def dead_letters(self, *, tenant: str | None = None, job: str | None = None) -> Iterator[Run]:
+        """Runs that died and can be redriven, by id."""
+        return self._items(calls.list_dead, {"tenant": tenant, "job": job})
+
+    def executions(self, job_id: str) -> Iterator[Run]:
+        """What became of a job's occurrences, the newest first."""
+        return self._items(lambda **asked: calls.executions(job_id, **asked), {})
+
+    # --- runs
+
+    def get_run(self, run_id: str) -> Run:
+        """Read a run."""
+        return self.send(calls.get_run(run_id))
+
+    def cancel_run(self, run_id: str, *, reason: str | None = None) -> Run:
+        """End a live run; a worker that has it is asked to stop."""
+        return self.send(calls.cancel_run(run_id, reason=reason))
+
+    def retry_run(self, run_id: str) -> Run:
+        """Start a dead run again, or end the wait of one that waits for its next attempt."""
+        return self.send(calls.retry_run(run_id))
+
+    def redrive(
+        self,
+        *,
+        run_ids: Iterable[str] = (),
+        job: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> Redriven:
+        """Start dead runs again: those named, or those of a job or with a reason."""
+        named = list(run_ids) or None
+        said = {"run_ids": named, "job_id": job, "reason": reason, "limit": limit, "dry_run": dry_run}
+        return self.send(calls.redrive(said))
+
+    def workers(self) -> Workers:
+        """Who holds runs, and what waits in each lane."""
+        return self.send(calls.workers())
+
+    # --- configuration
+
+    def configured(self, noun: str) -> dict[str, Any]:
+        """All of a noun by name: targets, tenants, calendars, lanes, channels."""
+        found = self.send(calls.configured(noun))
+        return {str(item["name"]): item["value"] for item in found.items}
+
+    def configure(self, noun: str, name: str, value: Document) -> None:
+        """Set one."""
+        self.send(calls.configure(noun, name, value))
+
+    def unconfigure(self, noun: str, name: str) -> None:
+        """Remove one."""
+        self.send(calls.unconfigure(noun, name))
+
+    # --- sending
+
+    def send(self, call: Call[T]) -> T:
+        """Send a request as `noontide.client.sending` says, and read its answer."""
+        attempts = Attempts(call, self._settings, jitter=secrets.randbelow(1_000) / 1_000)
+        while True:
+            try:
+                response = self._request(call)
+            except httpx.TransportError as error:
+                pause_s = attempts.after_error(error)
+            else:
+                again_s = attempts.after_answer(response)
+                if again_s is None:
+                    break
+                pause_s = again_s
+            self._wait(pause_s)
+        if response.status_code == httpx.codes.ACCEPTED and "/v1/requests/" in location_of(response):
+            return self._stored(call, location_of(response))
+        return call.read(response.content)
+
+    def _request(self, call: Call[T]) -> httpx.Response:
+        typed = {} if call.body is None else {"content-type": "application/json"}
+        return self._http.request(
+            call.method, call.path, params=list(call.params), content=call.body, headers={**typed, **call.headers}
+        )
+
+    def _stored(self, call: Call[T], location: str) -> T:
+        """The result of a write that is stored, once it is decided. Raises NotDecided; ApiError when it is refused."""
+        waited_s = 0.0
+        while (found := self._decision(location)) is None:
+            if waited_s >= self._settings.decide_sec:
+                raise NotDecided(location)
+            self._wait(DECISION_PAUSE_S)
+            waited_s += DECISION_PAUSE_S
+        if found.run_id is not None and call.stored is None:
+            return call.read(orjson.dumps({"run_id": found.run_id}))
+        if call.stored is None:
+            return call.read(b"null")
+        response = self._http.get(call.stored)
+        Attempts(call, self._settings, jitter=0, made=self._settings.attempts_max).after_answer(response)
+        return call.read(response.content)
+
+    def _decision(self, location: str) -> Decided | None:
+        return decided(self._http.get(location))
+
+    def _items(self, listing: Callable[..., Call[Page[T]]], filters: Mapping[str, object]) -> Iterator[T]:
+        cursor: str | None = None
+        while True:
+            page = self.send(listing(**filters, limit=self._settings.page_items, cursor=cursor))
+            yield from page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return
