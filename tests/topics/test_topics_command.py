@@ -92,8 +92,7 @@ def test_an_unknown_topic_is_one_line() -> None:
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (["--kafka-setting", "security.protocol"], 2, "is not NAME=VALUE"),
-        (["--kafka-setting", "no.such=1"], 1, "/security/no.such: is not a known setting"),
+        (["--kafka-config", "none.properties"], 2, "does not exist"),
         (["--bootstrap", " "], 1, "/bootstrap: must be a comma-separated list"),
         (["--partitions", "0"], 2, "--partitions"),
         (["--partitions", "4", "--slots", "5"], 1, "slots must lie in 1 .. 4"),

@@ -14,10 +14,15 @@ from noontide.core.errors import NoontideError
 
 REACH_TIMEOUT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 15.0
+_REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the names of its own errors
 
 
 class Unreachable(NoontideError):
     """No broker answered in time."""
+
+
+class Refused(NoontideError):
+    """The brokers are there, and do not take these credentials or certificates."""
 
 
 class Strength(NamedTuple):
@@ -52,19 +57,29 @@ def replicas_of(connection: KafkaConnection, topic: str, *, timeout_s: float) ->
 
 
 def check_reachable(connection: KafkaConnection, *, timeout_s: float = REACH_TIMEOUT_S) -> None:
-    """Return when a broker answers. Raises Unreachable after `timeout_s`."""
+    """Return when a broker answers. Raises Unreachable, or Refused, after `timeout_s`."""
     partition_counts(connection, (), timeout_s=timeout_s)
 
 
 def partition_counts(
     connection: KafkaConnection, topics: Sequence[str], *, timeout_s: float = REQUEST_TIMEOUT_S
 ) -> dict[str, int]:
-    """Partitions of those topics that exist. Raises Unreachable."""
+    """Partitions of those topics that exist. Raises Unreachable, or Refused with what the brokers say."""
+    refusals: list[str] = []
+
+    def noted(error: KafkaError) -> None:
+        if error.code() in _REFUSALS:
+            refusals.append(error.str())
+
+    admin = AdminClient({**connection.for_confluent("admin"), "error_cb": noted})  # type: ignore[dict-item] # the stubs
     try:
-        found = AdminClient(connection.for_confluent("admin")).list_topics(timeout=timeout_s).topics
+        known = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
+        admin.poll(0)
+        if refusals:
+            raise Refused(f"{connection.bootstrap} lets nobody in with these settings: {refusals[0]}") from error
         raise Unreachable(f"no Kafka broker answers at {connection.bootstrap}") from error
-    return {name: len(found[name].partitions) for name in topics if name in found}
+    return {name: len(known.topics[name].partitions) for name in topics if name in known.topics}
 
 
 def strength_of(connection: KafkaConnection, topic: str) -> Strength | None:

@@ -294,7 +294,7 @@ def _last_meta(consumer: Consumer) -> Meta | None:
             value = message.value() if message.key() == META_KEY else value
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # its public constant has an underscore
             return None if value is None else _parsed_meta(value)
-        elif not error.retriable():
+        elif not error.retriable() and message.topic() is not None:  # one of no topic is about the group, unused here
             raise KafkaException(error)
     raise ClusterError(f"the end of config was not reached within {TIMEOUT_S:.0f} s")
 

@@ -73,7 +73,7 @@ class Cluster:
         return meta.layout(self.prefix)
 
 
-_OPTIONS = (
+BROKER_OPTIONS = (
     click.option(
         "--bootstrap", envvar="NOONTIDE_KAFKA_BOOTSTRAP", default=DEFAULT_BOOTSTRAP, show_default=True,
         show_envvar=True, help="Brokers, host:port, comma-separated.",
@@ -95,11 +95,10 @@ def broker_options(command: _Command) -> _Command:
 
     @wraps(command)
     def run(bootstrap: str, prefix: str, kafka_config: Path | None, **options: Any) -> Any:
-        security = {**security_from(os.environ), **({} if kafka_config is None else security_file(kafka_config))}
-        cluster = Cluster(bootstrap=bootstrap, prefix=prefix, security=security)
+        cluster = Cluster(bootstrap=bootstrap, prefix=prefix, security=security_of(kafka_config))
         return guarded(command, cluster)(cluster=cluster, **options)
 
-    return reduce(lambda inner, option: option(inner), reversed(_OPTIONS), run)
+    return reduce(lambda inner, option: option(inner), reversed(BROKER_OPTIONS), run)
 
 
 def guarded(command: Callable[P, Any], cluster: Cluster) -> Callable[P, Any]:
@@ -133,6 +132,11 @@ def fault_of(error: NoontideError, cluster: Cluster) -> Fault:
             return Fault("; ".join(map(str, error.problems)))
         case _:
             return Fault(str(error))
+
+
+def security_of(file: Path | None) -> dict[str, str]:
+    """Security settings of variables and of a file, which wins."""
+    return {**security_from(os.environ), **({} if file is None else security_file(file))}
 
 
 def security_from(environment: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("noontide.scheduler")
 
+_LIBRARIES = {
+    **dict.fromkeys(("aiokafka", "kafka"), logging.CRITICAL),
+    **dict.fromkeys(("httpx", "httpcore", "hpack", "asyncio"), logging.WARNING),
+}
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
 
@@ -122,13 +126,19 @@ async def _run_processes(cluster: Cluster, commands: list[list[str]]) -> int:
 
 
 def log_to_stderr(level: str, *, with_process: bool = False) -> None:
-    """Our own log lines, where wanted with the process's id; the client libraries only speak of errors."""
+    """Our own log lines, where wanted with the process's id, and from INFO on those of handlers.
+
+    The client libraries only speak of errors: what they call debugging shows records and credentials.
+    """
     process = "[%(process)d] " if with_process else ""
     logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format=f"%(asctime)s {process}%(levelname)-7s %(name)s  %(message)s"
+        level=level.upper() if level != "debug" else logging.INFO,
+        stream=sys.stderr,
+        format=f"%(asctime)s {process}%(levelname)-7s %(name)s  %(message)s",
     )
-    for library in ("aiokafka", "kafka"):
-        logging.getLogger(library).setLevel(logging.CRITICAL if level != "debug" else logging.DEBUG)
+    logging.getLogger("noontide").setLevel(level.upper())
+    for library, least in _LIBRARIES.items():
+        logging.getLogger(library).setLevel(least)
 
 
 async def run_until_signal(

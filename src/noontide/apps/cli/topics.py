@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from noontide.apps.cli.common import BROKER_OPTIONS, security_of
 from noontide.core.errors import InvalidDefinition
 from noontide.records.topic_file import TopicError, TopicFile
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Catalogue, Layout, load_catalogue
@@ -49,22 +50,7 @@ def topics() -> None:
 
 
 _CLUSTER_OPTIONS = (
-    click.option(
-        "--bootstrap",
-        envvar="NOONTIDE_KAFKA_BOOTSTRAP",
-        default="127.0.0.1:9092",
-        show_default=True,
-        show_envvar=True,
-        help="Brokers, host:port, comma-separated.",
-    ),
-    click.option(
-        "--prefix", envvar="NOONTIDE_PREFIX", default="noontide.", show_default=True, show_envvar=True,
-        help="Before every topic name.",
-    ),
-    click.option(
-        "--kafka-setting", "security", multiple=True, metavar="NAME=VALUE", envvar="NOONTIDE_KAFKA_SETTINGS",
-        show_envvar=True, help="Security setting, as librdkafka names it. Repeatable.",
-    ),
+    *BROKER_OPTIONS,
     click.option(
         "--partitions", type=click.IntRange(1),
         help="Partitions of jobs and requests; fixed at creation.  [default: as config/meta says, or 64]",
@@ -139,12 +125,9 @@ def docs(path: Path | None, check: bool) -> None:  # noqa: FBT001
 
 
 def _cluster(options: dict[str, Any]) -> _Cluster:
-    settings = [setting.partition("=") for setting in options.pop("security")]
-    if bad := [name for name, equals, _value in settings if not equals]:
-        raise click.BadParameter(f"{bad[0]!r} is not NAME=VALUE", param_hint="--kafka-setting")
     extra = {name: tuple(filter(None, options.pop(name).replace(" ", "").split(","))) for name in ("domains", "lanes")}
     return _Cluster(
-        security={name: value for name, _equals, value in settings},
+        security=security_of(options.pop("kafka_config")),
         domains=(*DEFAULT_DOMAINS, *extra["domains"]),
         lanes=(*DEFAULT_LANES, *extra["lanes"]),
         **options,
