@@ -23,6 +23,8 @@ from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Verdicts
 from noontide.apps.api.writing import Writer
+from noontide.apps.metrics.api import MeasuredApp
+from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.serving import serving
 from noontide.ports.record_log import Doubt, TopicPartition
 from noontide.records.topics import Layout
@@ -47,6 +49,7 @@ class ApiOptions:
     access: AccessOptions = field(default_factory=AccessOptions)
     certificate: Path | None = None
     private_key: Path | None = None
+    metrics: MetricsOptions | None = None
 
 
 async def run_api(options: ApiOptions, stop: asyncio.Event, *, on_url: Callable[[str], None]) -> None:
@@ -63,8 +66,11 @@ async def open_api(options: ApiOptions) -> AsyncIterator[str]:
     tls = None
     if options.certificate is not None and options.private_key is not None:
         tls = (options.certificate, options.private_key)
-    async with open_app(options) as app, serving(app, options.host, options.port, tls=tls) as url:
-        yield url
+    async with open_app(options) as app:
+        measured = MeasuredApp(app)
+        with serve_metrics(options.metrics, measured, role="api"):
+            async with serving(measured, options.host, options.port, tls=tls) as url:
+                yield url
 
 
 @asynccontextmanager

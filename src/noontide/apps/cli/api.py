@@ -12,6 +12,7 @@ import click
 
 from noontide.apps.cli.access_options import access_of, access_options
 from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options, shared_secret
+from noontide.apps.cli.metrics_options import metrics_options
 from noontide.apps.cli.scheduler import log_level_option, log_to_stderr, setting_option
 
 DEFAULT_HOST = "127.0.0.1"
@@ -28,6 +29,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-key", type=_FILE, help="PEM key of the certificate.")
 @log_level_option
 @setting_option
+@metrics_options
 def api(cluster: Cluster, log_level: str, **given: Any) -> None:
     """Run an API process; any number of them may run side by side.
 
@@ -66,5 +68,6 @@ async def _run(cluster: Cluster, given: dict[str, Any]) -> None:
         access=access,
         certificate=given["tls_cert"],
         private_key=given["tls_key"],
+        metrics=given["metrics"],
     )
     await run_api(options, stop, on_url=lambda url: click.echo(f"API at {url}"))
