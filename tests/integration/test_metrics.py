@@ -49,7 +49,11 @@ def watched(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
             "worker": ("worker", HANDLERS),
             "api": ("api", "--port", "0", "--no-access"),
         }
-        variables = {"STARTS_BOOTSTRAP": installation.bootstrap, "STARTS_TOPIC": scene.starts_topic}
+        variables = {
+            "STARTS_BOOTSTRAP": installation.bootstrap,
+            "STARTS_TOPIC": scene.starts_topic,
+            "NOONTIDE_INTERNAL_SECRET": "a secret of this test",
+        }
         ports = {}
         for role, command in commands.items():
             child = ChildProcess(command=noontide(*command, *place), log=folder / f"{role}.log", variables=variables)
