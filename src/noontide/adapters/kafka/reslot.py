@@ -33,6 +33,7 @@ STAGING: Final = "reslot"
 TOPIC, PARTITION = "reslot-topic", "reslot-partition"
 COPY, REPLACE = "copy", "replace"
 FENCE_TIMEOUT_S: Final = 30.0
+PATIENCE_S: Final = 600.0  # 64 slots are 4,096 partitions of `signals`, which small brokers take a while for
 _REMADE: Final = ("state", "leases", "signals", "worker-events", "runs")
 _STAGED_KEEP: Final = {"retention.ms": "-1", "cleanup.policy": "delete", "max.message.bytes": "2097152"}
 _EXISTS: Final = -1
@@ -56,7 +57,7 @@ def reslot(
     group: full name of the schedulers' group, which must have no members. Raises LayoutMismatch (nothing to do, or
     something else is unfinished), ClusterError (schedulers are running, or the cluster refuses), Unmovable, Doubt.
     """
-    with TopicSession(connection, Layout(prefix=prefix)) as session:
+    with TopicSession(connection, Layout(prefix=prefix), patience_s=PATIENCE_S) as session:
         meta = session.found(with_config=False).meta
         _check(session, meta, slots, group)
         assert meta is not None

@@ -118,9 +118,13 @@ def check_layout(cluster: str | KafkaConnection, layout: Layout) -> None:
 
 
 class TopicSession:
-    """One admin client for one layout; turns the client's errors into ClusterError."""
+    """One admin client for one layout; turns the client's errors into ClusterError.
 
-    def __init__(self, cluster: str | KafkaConnection, layout: Layout) -> None:
+    patience_s: how long a change may take until all brokers know of it.
+    """
+
+    def __init__(self, cluster: str | KafkaConnection, layout: Layout, *, patience_s: float = TIMEOUT_S) -> None:
+        self._patience_s = patience_s
         self._connection = KafkaConnection(cluster) if isinstance(cluster, str) else cluster
         self._layout = layout
 
@@ -255,10 +259,10 @@ class TopicSession:
 
     def _await_none(self, remaining: Callable[[], list[str]], *, what: str) -> None:
         """Wait until nothing remains: the controller answers before every broker knows."""
-        deadline = monotonic() + TIMEOUT_S
+        deadline = monotonic() + self._patience_s
         while names := remaining():
             if monotonic() > deadline:
-                raise ClusterError(f"{what} after {TIMEOUT_S:.0f} s: {', '.join(names)}")
+                raise ClusterError(f"{what} after {self._patience_s:.0f} s: {', '.join(names)}")
             self._admin.poll(_POLL_S)
 
     def _unchanged(self, changes: Iterable[ConfigChange]) -> list[str]:
