@@ -52,6 +52,28 @@ async def test_a_doubt_about_a_delivery_after_the_commit_sends_it_at_least_once(
     assert history(stage, "a") == [(0, "succeeded")]
 
 
+@pytest.mark.parametrize("late_ms, was_away", [(0, False), (1, True)])
+async def test_one_that_was_frozen_in_a_commit_does_not_fence_the_next_owner(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, late_ms: int, was_away: bool
+) -> None:
+    slot = stage.slots[0]
+
+    async def frozen(_outputs: object, *, timeout_ms: int) -> None:
+        patch.undo()
+        stage.clock.advance(timeout_ms + stage.settings.away_ms + late_ms)
+        raise Doubt("the commit was not answered in time")
+
+    stage.put(job("a", once(START_MS)))
+    with monkeypatch.context() as patch:
+        patch.setattr(slot._log, "commit", frozen)
+        if was_away:
+            with pytest.raises(Fenced, match="away"):
+                await stage.run_until_idle()
+        else:
+            await stage.run_until_idle()
+            assert slot.doubts == 1
+
+
 async def test_the_fenced_one_stops(stage: MemoryStage) -> None:
     stage.log.open_session(stage.slots[0].transactional_id)
     stage.put(job("a", once(START_MS)))

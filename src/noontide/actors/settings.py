@@ -45,6 +45,9 @@ class SchedulerSettings:
     """Longest pause before a replay."""
     fenced_retry_ms: int = 5_000
     """When another owner took a slot that the group still gives to us: pause before asking for it again."""
+    away_ms: int = 2_000
+    """A commit in doubt so long after its time limit means that this process was frozen, and that its slot may be
+    another one's by now: it is not taken again before the group has had time to say so."""
     session_timeout_ms: int = 6_000
     """Silence after which the group takes a scheduler for dead; not below `group.min.session.timeout.ms`."""
     standby_replicas: int = 1

@@ -34,7 +34,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot_ports import SlotPorts
 from noontide.actors.world import World
 from noontide.core.run import Run
-from noontide.ports.record_log import Doubt, Receipt, TopicPartition
+from noontide.ports.record_log import Doubt, Fenced, Receipt, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.state import Position
 from noontide.records.topics import DEFAULT_LANES
@@ -234,10 +234,13 @@ class Slot:
             return {}
         for topic in effects.used:
             breakers.probe_begins(topic)
+        began_ms, timeout_ms = self._ports.clock.boot_ms(), self._settings.commit_timeout_ms
         try:
-            receipts = await self._ports.log.commit(effects.outputs, timeout_ms=self._settings.commit_timeout_ms)
+            receipts = await self._ports.log.commit(effects.outputs, timeout_ms=timeout_ms)
         except Doubt as doubt:
             self._ports.pulse.doubts += 1
+            if self._ports.clock.boot_ms() - began_ms > timeout_ms + self._settings.away_ms:
+                raise Fenced("this process was away so long that another may own the slot") from doubt
             self._blame(doubt, plan)
             raise
         finally:
