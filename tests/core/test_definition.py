@@ -82,6 +82,7 @@ EVERYTHING: dict[str, object] = {
     "concurrency_key": "reports",
     "after": ["job-a", "job-b"],
     "on_upstream_failure": "run",
+    "pause_after_failures": 3,
     "paused": True,
     "note": "until\nMonday",
     "labels": {"team": "x"},

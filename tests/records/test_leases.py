@@ -31,6 +31,7 @@ runs = st.builds(
     kept=st.booleans(),
     worker=st.none() | st.just("w-1"),
     granted_ms=st.integers(0, 2**45),
+    complete_by_ms=st.integers(0, 2**45),
     cancel=st.none() | st.text(max_size=20),
     history=st.text(max_size=20),
 )

@@ -43,6 +43,7 @@ FULL: dict[str, object] = {
     "overlap": "queue",
     "concurrency_key": "db",
     "on_upstream_failure": "skip",
+    "pause_after_failures": 5,
     "paused": True,
     "note": "why",
     "labels": {"team": "x"},

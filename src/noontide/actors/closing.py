@@ -10,6 +10,7 @@ from noontide.actors.effects import Scene
 from noontide.actors.graph import tell_dependants
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.streaks import count_end
 from noontide.actors.timelines import plan_of
 from noontide.core.cursor import JobState
 from noontide.core.definition import load_definition
@@ -93,6 +94,7 @@ class Closing:
         effects.counts[state] += 1
         if world.ties.dependants or world.ties.waves:
             tell_dependants(run.run_id, run.due_ms, state, scene)
+        count_end(self._partition, run, state, self._live, scene)
         self._release(run, scene)
 
     def follow_up(self, run: Run, scene: Scene) -> None:

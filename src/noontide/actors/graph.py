@@ -201,6 +201,8 @@ class Graph:
             put_fact(self._ties.after, job_id, fact)
         for run_id, wave in changes.waves.items():
             put_fact(self._ties.waves, run_id, wave)
+        for job_id, failures in changes.streaks.items():
+            put_fact(self._ties.streaks, job_id, failures or None)
         for seen in changes.probed:
             self._probed[seen] = None
         while len(self._probed) > PROBES_MAX:
@@ -217,6 +219,8 @@ class Graph:
         if key.startswith(state.EDGE):
             upstream, downstream = edge_key_parts(key)
             self._ties.dependants[upstream].add(downstream)
+        elif key.startswith(state.STREAK):
+            (self._ties.streaks[key[len(state.STREAK) :].decode()],) = state.decode_counts(value, "failures")
         elif key.startswith(state.AFTER):
             job_id, fact = decode_after(key, value)
             self._ties.after[job_id] = fact

@@ -19,12 +19,16 @@ class Follows(NamedTuple):
 
 @dataclass(slots=True)
 class Ties:
-    """dependants: by upstream, of upstreams at home here. after: by job; waves: by run id; joins: what waits."""
+    """dependants: by upstream, of upstreams at home here. after: by job; waves: by run id; joins: what waits.
+
+    streaks: dead runs in a row, by job, of jobs that are paused for them.
+    """
 
     dependants: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     after: dict[str, Upstreams] = field(default_factory=dict)
     waves: dict[str, Wave] = field(default_factory=dict)
     joins: dict[JoinKey, Join] = field(default_factory=dict)
+    streaks: dict[str, int] = field(default_factory=dict)
 
 
 class OwnTime(NamedTuple):
@@ -51,3 +55,4 @@ class TieChanges:
     waves: dict[str, Wave | None] = field(default_factory=dict)
     joins: dict[JoinKey, Join | None] = field(default_factory=dict)
     probed: list[tuple[str, str]] = field(default_factory=list)
+    streaks: dict[str, int] = field(default_factory=dict)

@@ -56,6 +56,7 @@ def fields_within(limits: Limits) -> Fields:
         "overlap": ("overlap", one_of(Overlap)),
         "on_upstream_failure": ("on_upstream_failure", one_of(UpstreamFailure)),
         "concurrency_key": ("concurrency_key", text(limits.text_max_chars)),
+        "pause_after_failures": ("pause_after_failures", integer(1, 1_000)),
         "paused": ("paused", boolean),
         "note": ("note", prose(limits.note_max_chars)),
         "managed_by": ("managed_by", text(limits.text_max_chars)),

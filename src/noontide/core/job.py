@@ -83,6 +83,7 @@ class Job:
     concurrency_key: str | None = None
     after: tuple[str, ...] = ()
     on_upstream_failure: UpstreamFailure = UpstreamFailure.SKIP
+    pause_after_failures: int | None = None
     paused: bool = False
     note: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -30,6 +30,7 @@ _FOREVER_MS, _UINT_MAX = 2**62, 2**32 - 1
 _MISFIRE = tuple(MisfireRule)
 _OVERLAP = tuple(Overlap)
 _CALENDARS = 1
+_EXTRAS_AT = 6
 KEYED, FOLLOWS, EXPECTED, COUNTED = 1, 2, 4, 8
 """Bits of `extras`: the job has a concurrency key, upstreams, a `complete_by`, a `pause_after_failures`."""
 _SCHEMES = ("kafka://", "", "handler:")
@@ -168,11 +169,17 @@ def has_calendars(row: bytes) -> bool:
     return row[3] == _CALENDARS
 
 
+def has_extra(row: bytes, bit: int) -> bool:
+    """Whether a row's job has one of the `extras`, without decoding it."""
+    return bool(row[_EXTRAS_AT] & bit)
+
+
 def _extras(job: Job) -> int:
     return (
         (KEYED if job.concurrency_key is not None else 0)
         | (FOLLOWS if job.after else 0)
         | (EXPECTED if job.complete_by_ms is not None else 0)
+        | (COUNTED if job.pause_after_failures is not None else 0)
     )
 
 

@@ -11,8 +11,8 @@ from noontide.core.cursor import Cursor, JobState
 
 CURSOR, RUN, DEAD, VERDICT, GUARD, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"guard/", b"__pos/")
 LIMITER, PERMITS, RATE = (b"limiter/", b"permits/", b"rate/")
-EDGE, AFTER, JOIN, WAVE = (b"edge/", b"after/", b"join/", b"wave/")
-NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE)
+EDGE, AFTER, JOIN, WAVE, STREAK = (b"edge/", b"after/", b"join/", b"wave/", b"streak/")
+NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE, STREAK)
 """Facts that a slot keeps in memory as a whole; each is a row of its own beside the record."""
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
