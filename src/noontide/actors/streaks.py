@@ -6,6 +6,8 @@ like any other: whoever reads `jobs` sees it, and putting the job again (or `noo
 
 from __future__ import annotations
 
+import struct
+
 import orjson
 
 from noontide.actors.effects import Scene
@@ -34,7 +36,11 @@ def count_end(partition: int, run: Run, end: RunState, live: LiveRuns, scene: Sc
     row_bytes = effects.find(rows.job_key(partition, job_id.encode()))
     if row_bytes is None or not has_extra(row_bytes, COUNTED):
         return
-    failures, row = before + 1, decode_job_row(row_bytes)
+    try:
+        row = decode_job_row(row_bytes)
+    except (ValueError, struct.error):  # its run is closed all the same; the job is set aside when it is due
+        return
+    failures = before + 1
     most = loaded(row.document).pause_after_failures
     if most is not None and failures >= most:
         failures = 0

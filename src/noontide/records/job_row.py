@@ -171,7 +171,7 @@ def has_calendars(row: bytes) -> bool:
 
 def has_extra(row: bytes, bit: int) -> bool:
     """Whether a row's job has one of the `extras`, without decoding it."""
-    return bool(row[_EXTRAS_AT] & bit)
+    return len(row) > _EXTRAS_AT and bool(row[_EXTRAS_AT] & bit)
 
 
 def _extras(job: Job) -> int:
