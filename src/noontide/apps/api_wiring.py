@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from noontide.actors.config_directory import ConfigDirectory
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.feed import KafkaFeed
+from noontide.adapters.kafka.foreign_topics import partition_counts
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.request_line import RequestLine
 from noontide.apps.access.options import AccessOptions, check_exposure, open_access
@@ -96,7 +97,8 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
             layout=options.layout,
             config=lambda: directory.view,
             owners=owners,
-            writer=Writer(options.layout, line, verdicts, options.settings),
+            topic_exists=lambda topic: topic in partition_counts(options.connection, [topic]),
+            writer=Writer(directory, options.layout, line, verdicts, options.settings),
         )
         access = open_access(options.access, services.config, options.settings)
         yield create_app(services, settings=options.settings, authenticate=await stack.enter_async_context(access))

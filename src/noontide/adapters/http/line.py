@@ -33,7 +33,7 @@ class HttpLine:
         self._protocol: _Protocol | None = None
 
     async def request(self, method: str, path: str, body: bytes = b"", *, timeout_s: float) -> bytes:
-        """The body of the answer. Raises LineBroken, also for any status but 200."""
+        """The body of the answer. Raises LineBroken, also for any status but 2xx."""
         try:
             async with asyncio.timeout(timeout_s):
                 protocol = await self._connected()
@@ -141,7 +141,7 @@ class _Protocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status != 200:
+        if not 200 <= status < 300:
             self._fail(f"answered {status}: {bytes(self._body[:200])!r}")
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(bytes(self._body))

@@ -7,14 +7,39 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import APIRouter, FastAPI
 
-from noontide.apps.api import health, jobs, preview, requests
+from noontide.apps.api import (
+    batch,
+    cluster,
+    configuration,
+    dead_letters,
+    health,
+    job_actions,
+    job_lists,
+    jobs,
+    preview,
+    requests,
+    runs,
+)
 from noontide.apps.api.gate import Gate
 from noontide.apps.api.principal import Authenticate, everybody
 from noontide.apps.api.problems import answer_with_problems
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
+from noontide.apps.api.traffic import Traffic
 
-ROUTERS: Sequence[APIRouter] = (jobs.router, preview.router, requests.router, health.router)
+ROUTERS: Sequence[APIRouter] = (
+    jobs.router,
+    job_lists.router,
+    job_actions.router,
+    batch.router,
+    preview.router,
+    requests.router,
+    runs.router,
+    dead_letters.router,
+    configuration.router,
+    cluster.router,
+    health.router,
+)
 DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -49,5 +74,7 @@ def create_app(
     answer_with_problems(app)
     for router in (*ROUTERS, *routers):
         app.include_router(router)
-    app.add_middleware(Gate, settings=app.state.settings, larger={"/v1/jobs:batch": app.state.settings.batch_max_bytes})
+    app.state.traffic = Traffic()
+    larger = {"/v1/jobs:batch": app.state.settings.batch_max_bytes}
+    app.add_middleware(Gate, settings=app.state.settings, larger=larger, traffic=app.state.traffic)
     return app

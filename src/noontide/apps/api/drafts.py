@@ -42,18 +42,32 @@ class Draft:
         return parse_definition(self.text, context=context).document
 
 
-def read_new(request: Request, who: Principal, text: bytes, header_key: str | None) -> Draft:
-    """A definition for a new job. Raises InvalidDefinition with everything that is wrong."""
-    context = _context(request, who, new_id=new_id())
-    if header_key is not None:
-        _check_key(header_key)
-        context = replace(context, new_id=id_from_idempotency_key(_tenant_in(text, who), header_key))
-    definition = parse_definition(text, context=context)
-    _check_tenant(definition.job, who)
-    body_key = definition.job.idempotency_key
-    if header_key is not None and body_key not in (None, header_key):
-        raise InvalidDefinition.of("/idempotency_key", "differs from the header Idempotency-Key")
-    return Draft(text=text, definition=definition, context=context, idempotency_key=header_key or body_key)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafter:
+    """Reads definitions of new jobs for somebody."""
+
+    who: Principal
+    context: DefinitionContext
+
+    @classmethod
+    def of(cls, request: Request, who: Principal) -> Drafter:
+        """For whoever sent the request."""
+        return cls(who=who, context=_context(request, who))
+
+    def new(self, text: bytes, header_key: str | None) -> Draft:
+        """A definition for a new job. Raises InvalidDefinition with everything that is wrong."""
+        if header_key is None:
+            job_id = new_id()
+        else:
+            _check_key(header_key)
+            job_id = id_from_idempotency_key(_tenant_in(text, self.who), header_key)
+        context = replace(self.context, new_id=job_id)
+        definition = parse_definition(text, context=context)
+        _check_tenant(definition.job, self.who)
+        body_key = definition.job.idempotency_key
+        if header_key is not None and body_key not in (None, header_key):
+            raise InvalidDefinition.of("/idempotency_key", "differs from the header Idempotency-Key")
+        return Draft(text=text, definition=definition, context=context, idempotency_key=header_key or body_key)
 
 
 def read_whole(request: Request, who: Principal, text: bytes, job_id: str) -> Draft:
@@ -81,7 +95,7 @@ def read_patched(request: Request, text: bytes, patch: dict[str, object], previo
     return Draft(text=text, definition=definition, context=context)
 
 
-def _context(request: Request, who: Principal | None, *, new_id: str | None = None) -> DefinitionContext:
+def _context(request: Request, who: Principal | None) -> DefinitionContext:
     services = services_of(request)
     return DefinitionContext(
         key=None,
@@ -89,7 +103,6 @@ def _context(request: Request, who: Principal | None, *, new_id: str | None = No
         created_ms=services.now_ms(),
         limits=settings_of(request).definition,
         unknown_fields="refuse",
-        new_id=new_id,
         topic_prefix=services.layout.prefix,
     )
 

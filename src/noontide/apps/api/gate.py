@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noontide.apps.api.problems import ApiProblem
 from noontide.apps.api.settings import ApiSettings
+from noontide.apps.api.traffic import Traffic
 
 
 class Gate:
     """ASGI middleware. larger: endpoints (paths) whose bodies have a bound of their own, in bytes."""
 
-    def __init__(self, app: ASGIApp, *, settings: ApiSettings, larger: Mapping[str, int]) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ApiSettings, larger: Mapping[str, int], traffic: Traffic) -> None:
         self._app = app
+        self._traffic = traffic
+        self._clock = time.monotonic
         self._settings = settings
         self._larger = larger
         self.under_way = 0
@@ -31,10 +35,21 @@ class Gate:
             await problem.response()(scope, receive, send)
             return
         self.under_way += 1
+        began_s = self._clock()
+        status = 499  # the client went away
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         try:
-            await self._app(scope, _Body(receive, most, self._settings.body_wait_ms / 1000), send)
+            await self._app(scope, _Body(receive, most, self._settings.body_wait_ms / 1000), noting)
         finally:
             self.under_way -= 1
+            route = getattr(scope.get("route"), "path", "none")
+            self._traffic.note(scope["method"], route, status, self._clock() - began_s)
 
     def _problem(self, scope: Scope, most: int) -> ApiProblem | None:
         if self.under_way >= self._settings.concurrency_max:

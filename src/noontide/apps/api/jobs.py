@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 
 from noontide.apps.api.bodies import PATCH_TYPES, body_of, job_id_of, json_response, object_of
-from noontide.apps.api.drafts import Draft, check_key, read_new, read_patched, read_whole
+from noontide.apps.api.drafts import Draft, Drafter, check_key, read_patched, read_whole
 from noontide.apps.api.principal import Operator, Principal, Viewer
 from noontide.apps.api.problems import ApiProblem
 from noontide.apps.api.reading import find_job, loaded, tenant_meant
@@ -30,7 +30,7 @@ IfNoneMatch = Annotated[str | None, Header(description="`*`: there must be no su
 async def create(request: Request, who: Operator, idempotency_key: IdempotencyKey = None) -> Response:
     """Accepted means stored and read-your-writes: the job can be read at once. An id that is taken is a conflict."""
     text = await body_of(request)
-    draft = read_new(request, who, text, idempotency_key)
+    draft = Drafter.of(request, who).new(text, idempotency_key)
     outcome = await writer_of(request).ask(
         Asked(
             kind=Kind.DEFINE,

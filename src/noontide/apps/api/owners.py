@@ -213,6 +213,11 @@ class Owners:
             return None
         return None if isinstance(answer, wire.Moved) else answer
 
+    def missing(self) -> list[int]:
+        """Slots without an owner that can be asked."""
+        known = self.directory.owners
+        return [slot for slot in range(self.layout.slots) if slot not in known or known[slot].url is None]
+
     def close(self) -> None:
         """Give up all connections."""
         for process in self._processes.values():

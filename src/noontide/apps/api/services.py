@@ -20,13 +20,15 @@ class Services:
     """Everything outside of the application.
 
     config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
-    that the owner makes again. owners, writer: None where there is no broker (in tests of what needs none).
+    that the owner makes again. topic_exists: asks the brokers, and blocks. owners, writer: None in tests without a
+    broker.
     """
 
     layout: Layout
     config: Callable[[], ConfigView]
     now_ms: Callable[[], int] = field(default=wall_now_ms)
     owners: Owners | None = None
+    topic_exists: Callable[[str], bool] = field(default=lambda _topic: True)
     writer: Writer | None = None
 
 

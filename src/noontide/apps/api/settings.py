@@ -19,6 +19,8 @@ class ApiSettings:
     """Bytes of a request's body, unless the endpoint says otherwise."""
     batch_max_bytes: int = 64 * 1024 * KIB
     """Bytes of one `jobs:batch`."""
+    batch_max_lines: int = 100_000
+    """Lines of one `jobs:batch`."""
     body_wait_ms: int = 20 * SECOND_MS
     """How long a client may take to send a body (a batch: this long without sending anything)."""
     concurrency_max: int = 12_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -64,6 +65,31 @@ class Verdicts:
         finally:
             timer.cancel()
             self._waiting.pop(key, None)
+
+    async def of_many(self, places: Sequence[Place], *, timeout_s: float) -> dict[tuple[int, int], wire.Decided]:
+        """The verdicts that are there in time, by partition and offset."""
+        loop = asyncio.get_running_loop()
+        found: dict[tuple[int, int], wire.Decided] = {}
+        waited_for: list[_Waiting] = []
+        for place in places:
+            early = self._early.pop(place[:2], None)
+            if early is not None:
+                found[place[:2]] = early
+                continue
+            waiting = _Waiting(place, loop.create_future(), loop.time() + ASK_AFTER_S)
+            self._waiting[place[:2]] = waiting
+            waited_for.append(waiting)
+        try:
+            if waited_for:
+                await asyncio.wait([each.future for each in waited_for], timeout=timeout_s)
+        finally:
+            for each in waited_for:
+                self._waiting.pop(each.place[:2], None)
+        for each in waited_for:
+            decided = each.future.result() if each.future.done() else None
+            if decided is not None:
+                found[each.place[:2]] = decided
+        return found
 
     async def ask(self, place: Place) -> wire.DecidedMany:
         """What the owner knows of one request. Raises ApiProblem (503)."""

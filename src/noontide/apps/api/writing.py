@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from noontide.actors.config_directory import ConfigDirectory
 from noontide.adapters.kafka.request_line import RequestLine
 from noontide.adapters.kafka.requests import NotSent
+from noontide.adapters.system_clock import wall_now_ms
 from noontide.apps.api.problems import ApiProblem, NotDecided, unavailable
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Place, Verdicts
+from noontide.apps.port import wire
 from noontide.core.access import Principal
 from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem, Refusal
-from noontide.ports.record_log import Record, TopicPartition
+from noontide.ports.record_log import Receipt, Record, TopicPartition
+from noontide.records.audit import config_change, encode_change
 from noontide.records.requests import Kind
 from noontide.records.state import decode_cursor
 from noontide.records.topics import Layout
@@ -73,7 +79,10 @@ class Outcome:
 class Writer:
     """Makes requests and waits for their verdicts."""
 
-    def __init__(self, layout: Layout, line: RequestLine, verdicts: Verdicts, settings: ApiSettings) -> None:
+    def __init__(
+        self, config: ConfigDirectory, layout: Layout, line: RequestLine, verdicts: Verdicts, settings: ApiSettings
+    ) -> None:
+        self._config = config
         self._layout = layout
         self._topic = layout.name("requests", domain="api")
         self._line = line
@@ -87,6 +96,26 @@ class Writer:
         if decided is None:
             raise NotDecided("-".join(map(str, place)))
         return outcome_of(place, orjson.loads(bytes(decided.verdict)), bytes(decided.cursor))
+
+    async def ask_many(self, many: Sequence[Asked]) -> list[Outcome | ApiProblem | str]:
+        """The outcome of each, in order: a problem where it is refused, the id of the request where nobody decided."""
+        placed = await asyncio.gather(*map(self._append, many), return_exceptions=True)
+        places = [each for each in placed if isinstance(each, Place)]
+        decided = await self._verdicts.of_many(places, timeout_s=self._settings.verdict_wait_ms / 1000)
+        return [_result(each, decided) for each in placed]
+
+    async def configure(self, key: str, value: bytes | None, who: Principal) -> None:
+        """Write a configuration, its trace first: there may be one without its change, never the other way round.
+
+        Returns when this node has read it. Raises ApiProblem (503) when the brokers do not take it.
+        """
+        before = self._config.view.documents.get(key)
+        text = None if before is None else orjson.dumps(dict(before))
+        change = config_change(key, before=text, after=value, actor=who.name, at_ms=wall_now_ms())
+        slot = self._layout.slot_of(self._layout.partition_of(key))
+        await self._sent(TopicPartition(self._layout.name("audit"), slot), Record(key.encode(), encode_change(change)))
+        await self._sent(TopicPartition(self._layout.name("config"), 0), Record(key.encode(), value))
+        await self._config.refresh()
 
     async def state_of(self, name: str) -> dict[str, Any]:
         """What became of a request. Raises ApiProblem when nobody knows."""
@@ -103,15 +132,34 @@ class Writer:
 
     async def _append(self, asked: Asked) -> Place:
         at = TopicPartition(self._topic, self._layout.partition_of(asked.job_id))
+        receipt = await self._sent(at, asked.record())
+        return Place(at.partition, receipt.first_offset, receipt.appended_ms)
+
+    async def _sent(self, at: TopicPartition, record: Record) -> Receipt:
         try:
-            receipt = await self._line.send(at, asked.record())
+            return await self._line.send(at, record)
         except NotSent as not_sent:
             detail = (
                 f"the request may not have been stored ({not_sent}); send it again, with an idempotency key "
                 "if it must not happen twice"
             )
             raise unavailable(detail, retry_after_sec=self._settings.retry_after_sec) from None
-        return Place(at.partition, receipt.first_offset, receipt.appended_ms)
+
+
+def _result(
+    placed: Place | BaseException, decided: Mapping[tuple[int, int], wire.Decided]
+) -> Outcome | ApiProblem | str:
+    if isinstance(placed, ApiProblem):
+        return placed
+    if isinstance(placed, BaseException):
+        raise placed
+    found = decided.get(placed[:2])
+    if found is None:
+        return "-".join(map(str, placed))
+    try:
+        return outcome_of(placed, orjson.loads(bytes(found.verdict)), bytes(found.cursor))
+    except ApiProblem as problem:
+        return problem
 
 
 def outcome_of(place: Place, verdict: dict[str, Any], cursor: bytes) -> Outcome:

@@ -199,13 +199,12 @@ class Queries:
 
     async def _live_page(self, question: wire.LivePage) -> wire.FoundRuns:
         slots = {slot: self._open(slot) for slot in question.slots}
+        # Before the rows are read: what is closed from here on is on this page, or is looked for on later ones.
+        ends = {str(each): max(slot.executions_end, self._recents.position(each)) for each, (slot, _) in slots.items()}
         page, reached = self._page(question, b"l", lambda value: live_matches(value, question))
         runs = {run_id: wire.FoundRun(id=run_id, live=msgspec.Raw(value)) for run_id, value in page}
         for slot, _ in slots.values():
             await self._caught_up(slot)
-        ends = {
-            str(number): max(each.executions_end, self._recents.position(number)) for number, (each, _) in slots.items()
-        }
         if question.also_closed_after is not None:
             self._add_closed(question, runs, reached)
         ordered = [runs[run_id] for run_id in sorted(runs)]

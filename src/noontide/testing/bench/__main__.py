@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from noontide.core.errors import NoontideError
+from noontide.testing.bench.api import ApiOptions, run_api_bench
 from noontide.testing.bench.enqueue import EnqueueOptions, run_enqueue
 from noontide.testing.bench.failover import FailoverOptions, run_failover
 from noontide.testing.bench.flood import FloodOptions, run_flood
@@ -29,6 +30,7 @@ Figures = dict[str, object]
 MUST_BE_ZERO: Final = (
     "duplicates", "missing", "foreign", "cursors_wrong", "expired", "lost", "a_over_cap", "over_cap",
     "leaked_permits", "b_missing", "duplicate_claims",
+    "failed", "not_read_back",
 )  # fmt: skip
 
 _BENCHES: dict[str, Callable[[], Figures]] = {
@@ -41,6 +43,7 @@ _BENCHES: dict[str, Callable[[], Figures]] = {
     "flood": lambda: run_flood(FloodOptions()),
     "limits": lambda: run_limits(LimitsOptions()),
     "heartbeats": lambda: run_heartbeats(HeartbeatsOptions()),
+    "api": lambda: run_api_bench(ApiOptions()),
     "enqueue": lambda: run_enqueue(EnqueueOptions(jobs=200_000)),
     "idle": lambda: run_idle(IdleOptions(jobs=1_000_000, seconds=30)),
     "restore": lambda: run_restore(RestoreOptions(jobs=1_000_000)),
@@ -164,6 +167,17 @@ def limits(as_json: bool, **options: int) -> None:  # noqa: FBT001
 def enqueue(jobs: int, as_json: bool) -> None:  # noqa: FBT001
     """Definitions accepted and indexed per second."""
     _run("enqueue", lambda: run_enqueue(EnqueueOptions(jobs=jobs)), as_json=as_json)
+
+
+@main.command()
+@click.option("--seconds", default=10.0, show_default=True, help="Of each part.")
+@click.option("--connections", default=64, show_default=True, type=click.IntRange(1), help="That ask at once.")
+@click.option("--rate", default=500, show_default=True, type=click.IntRange(1), help="Creates per second for the p99.")
+@as_json
+def api(seconds: float, connections: int, rate: int, as_json: bool) -> None:  # noqa: FBT001
+    """Creates (flat out, and their time at a rate), reads and batches over HTTP."""
+    options = ApiOptions(seconds=seconds, connections=connections, rate=rate)
+    _run("api", lambda: run_api_bench(options), as_json=as_json)
 
 
 @main.command()

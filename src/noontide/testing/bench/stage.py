@@ -160,15 +160,18 @@ class Stage:
 
 
 @contextmanager
-def set_stage(*, slots: int = 8, starts: bool = True, properties: Mapping[str, str] | None = None) -> Iterator[Stage]:
+def set_stage(
+    *, slots: int = 8, starts: bool = True, properties: Mapping[str, str] | None = None, extra: tuple[str, ...] = ()
+) -> Iterator[Stage]:
     """A stage in a temporary folder, with the scheduler owning all slots; nothing of it is left afterwards.
 
-    properties: settings of the broker beside the embedded one's.
+    properties: settings of the broker beside the embedded one's. extra: arguments of the scheduler.
     """
     folder = Path(tempfile.mkdtemp(prefix="noontide-bench-"))
     try:
         with EmbeddedKafka(folder / "kafka", properties=properties or {}) as kafka:
             stage = _furnished(kafka, folder, slots)
+            stage.scheduler.extra = extra
             try:
                 if starts:
                     stage.scheduler.start()
