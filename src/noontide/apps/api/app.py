@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from fastapi import APIRouter, FastAPI
 
@@ -21,6 +22,7 @@ from noontide.apps.api import (
     runs,
 )
 from noontide.apps.api.gate import Gate
+from noontide.apps.api.openapi import openapi_of
 from noontide.apps.api.principal import Authenticate, everybody
 from noontide.apps.api.problems import answer_with_problems
 from noontide.apps.api.services import Services
@@ -74,6 +76,7 @@ def create_app(
     answer_with_problems(app)
     for router in (*ROUTERS, *routers):
         app.include_router(router)
+    app.openapi = partial(openapi_of, app)  # type: ignore[method-assign] # as FastAPI's documentation has it
     app.state.traffic = Traffic()
     larger = {"/v1/jobs:batch": app.state.settings.batch_max_bytes}
     app.add_middleware(Gate, settings=app.state.settings, larger=larger, traffic=app.state.traffic)

@@ -123,7 +123,7 @@ def _before(
     more: dict[str, int],
 ) -> dict[str, int]:
     """Where each slot goes on; 0 = there is nothing more."""
-    following = {}
+    following = dict(before)
     for slot in slots:
         mine = [line.offset for line in lines if line.slot == slot]
         seen = [line.offset for line in shown if line.slot == slot]

@@ -50,8 +50,8 @@ def found_job_view(found: wire.FoundJob) -> dict[str, Any]:
 
 def cursor_of(found: wire.FoundJob) -> Cursor | None:
     """Where the job stands."""
-    text = bytes(found.cursor)
-    return None if text == b"null" else decode_cursor(text)
+    text = wire.text_of(found.cursor)
+    return None if text is None else decode_cursor(text)
 
 
 def shown(instant_ms: int | None) -> str | None:
@@ -106,16 +106,15 @@ def attempts_of(text: str) -> list[Any]:
 def run_view(found: wire.FoundRun) -> dict[str, Any]:
     """A run from what is known of it: live, dead or closed."""
     run_id = found.id.encode()
-    if found.live is not None:
-        return live_view(decode_lease(run_id, bytes(found.live)))
+    live = wire.text_of(found.live)
+    if live is not None:
+        return live_view(decode_lease(run_id, live))
     if found.closed:
-        return execution_view(orjson.loads(found.closed[0]))
-    assert found.dead is not None
+        return execution_view(orjson.loads(bytes(found.closed[0])))
     return dead_view(found)
 
 
 def dead_view(found: wire.FoundRun) -> dict[str, Any]:
     """A run that can be redriven."""
-    assert found.dead is not None
     view = live_view(decode_lease(found.id.encode(), bytes(found.dead)))
     return {**view, "state": RunState.DEAD, "worker": None, "not_before": None}

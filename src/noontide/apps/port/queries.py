@@ -191,8 +191,8 @@ class Queries:
             return wire.FoundRuns(runs=[])
         run = wire.FoundRun(
             id=question.run_id,
-            live=None if live is None else msgspec.Raw(live),
-            dead=None if dead is None else msgspec.Raw(dead),
+            live=_raw(live),
+            dead=_raw(dead),
             closed=[msgspec.Raw(each.execution) for each in closed],
         )
         return wire.FoundRuns(runs=[run])
@@ -342,7 +342,7 @@ def _found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
         etag=row.etag,
         created_ms=row.created_ms,
         document=msgspec.Raw(row.document),
-        cursor=wire.NOTHING if cursor is None else msgspec.Raw(cursor),
+        cursor=_raw(cursor),
     )
 
 
@@ -350,3 +350,7 @@ def _line(slot: int, entry: Entry) -> wire.Line:
     return wire.Line(
         slot=slot, offset=entry.offset, appended_ms=entry.appended_ms, execution=msgspec.Raw(entry.execution)
     )
+
+
+def _raw(text: bytes | None) -> msgspec.Raw:
+    return wire.NOTHING if text is None else msgspec.Raw(text)

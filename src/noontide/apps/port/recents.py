@@ -150,17 +150,17 @@ class Recents:
             self._stop.wait(_SLOTS_CHANGED_S)
             return
         self._positions = {slot: each for slot, each in self._positions.items() if slot in slots}
-        follower = self._source.follow(self._starts(slots))
+        follower = self._source.follow(self.begin(slots))
         try:
             while not self._stop.is_set() and self._source.owned() == slots:
                 records = follower.poll(_POLL_S)
                 if records:
-                    self._copy(records)
+                    self.copy(records)
                     self._stop.wait(len(records) / self._per_second_max)
         finally:
             follower.close()
 
-    def _starts(self, slots: frozenset[int]) -> dict[TopicPartition, int]:
+    def begin(self, slots: frozenset[int]) -> dict[TopicPartition, int]:
         """Where to go on; a copy that is ahead of the topic is of a topic that is gone, and is thrown away."""
         partitions = [TopicPartition(self._source.topic, slot) for slot in sorted(slots)]
         ends, starts = self._source.ends(partitions), {}
@@ -174,7 +174,8 @@ class Recents:
             self._oldest[at.partition] = oldest
         return starts
 
-    def _copy(self, records: list[Incoming]) -> None:
+    def copy(self, records: list[Incoming]) -> None:
+        """Add lines; part of `start`, and for those who follow by themselves."""
         batch = IndexBatch()
         positions = dict(self._positions)
         for record in records:

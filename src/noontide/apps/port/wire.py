@@ -16,6 +16,12 @@ ASK, VERDICTS, HEALTH = "/internal/ask", "/internal/verdicts", "/internal/health
 NOTHING = msgspec.Raw(b"null")
 
 
+def text_of(raw: msgspec.Raw) -> bytes | None:
+    """The JSON text; None where there is nothing."""
+    text = bytes(raw)
+    return None if text == b"null" else text
+
+
 class Question(msgspec.Struct, tag_field="ask", kw_only=True, omit_defaults=True):
     """One question; the classes below say which there are."""
 
@@ -150,8 +156,8 @@ class FoundRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A run. live, dead: the record as on `leases`; closed: its lines of `executions`, the newest first."""
 
     id: str
-    live: msgspec.Raw | None = None
-    dead: msgspec.Raw | None = None
+    live: msgspec.Raw = NOTHING
+    dead: msgspec.Raw = NOTHING
     closed: list[msgspec.Raw] = []
 
 

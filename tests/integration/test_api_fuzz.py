@@ -1,0 +1,42 @@
+"""What the OpenAPI document allows, and what it does not, sent to a running API: nothing may be a fault of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from tests.conftest import RunningKafka
+from tests.integration.api_process import SECRET, ApiProcess
+from tests.integration.installation import Installation
+from tests.integration.scheduler_process import SchedulerProcess
+
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
+EXAMPLES = 12
+schema = schemathesis.openapi.from_path(FILE)
+
+
+@pytest.fixture(scope="module")
+def api(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    with (
+        Installation.create(kafka.bootstrap, "api-fuzz.") as installation,
+        SchedulerProcess(installation, folder / "data", secret=SECRET) as scheduler,
+        ApiProcess(installation, folder) as process,
+    ):
+        scheduler.start().until_owner()
+        yield process
+        assert "Traceback" not in process.log
+        assert "Traceback" not in scheduler.log
+
+
+@schema.parametrize()
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_nothing_is_a_fault_of_ours(case: schemathesis.Case[Any], api: ApiProcess) -> None:
+    answer = case.call(base_url=api.url)
+    assert answer.status_code < 500, f"{case.as_curl_command()}\n{answer.text}"
+    if answer.status_code >= 400:
+        assert answer.headers["content-type"][0] == "application/problem+json"
