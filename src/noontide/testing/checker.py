@@ -105,8 +105,8 @@ def check(connection: KafkaConnection, layout: Layout, *, until_ms: int, settle_
     return judge(gather(connection, layout), until_ms=until_ms, settle_ms=settle_ms)
 
 
-def judge(evidence: Evidence, *, until_ms: int, settle_ms: int = SETTLE_MS) -> Report:
-    """The judgement of some evidence; see `check`."""
+def judge(evidence: Evidence, *, until_ms: int, settle_ms: int = SETTLE_MS, race_ms: int = RACE_MS) -> Report:
+    """The judgement of some evidence; see `check`. race_ms: see RACE_MS; more where reading is slowed down."""
     accepted = [version.accepted_ms for history in evidence.versions.values() for version in history]
     planner = Planner(from_ms=min(accepted, default=until_ms), until_ms=until_ms)
     finished = {closing.run_id: _finished(closing) for closing in reversed(evidence.closings) if closing.by_worker}
@@ -115,6 +115,7 @@ def judge(evidence: Evidence, *, until_ms: int, settle_ms: int = SETTLE_MS) -> R
     findings.by_workers = len(finished)
     for job_id, history in evidence.versions.items():
         trial = _Trial(job_id, history, deliveries.pop(job_id, []), closings.get(job_id, []), live.get(job_id, []))
+        trial.race_ms = race_ms
         try:
             trial.judge(planner, findings, settle_ms)
         except NotJudged as reason:
@@ -182,6 +183,7 @@ class _Trial:
         closings: Sequence[Closing],
         live: Sequence[LiveRun],
     ) -> None:
+        self.race_ms = RACE_MS
         self._job_id = job_id
         self._history = history
         self._deliveries = deliveries
@@ -222,16 +224,20 @@ class _Trial:
         forces = list(self._forces(planner))
         runs: dict[int, int] = defaultdict(int)
         wanted: set[tuple[int, int]] = set()
-        for force in forces:
+        for before, force in zip([None, *forces], forces, strict=False):
+            overtaken_ms = self._overtaken_ms(before, force)
             for due_ms in self._dues(force, planner.until_ms):
                 occurrence = (force.generation, due_ms)
+                if due_ms <= overtaken_ms and not self._happened(occurrence):
+                    continue
                 if occurrence in wanted or runs[force.generation] >= (force.max_runs or 1 << 62):
                     continue
                 wanted.add(occurrence)
                 latest_ms = due_ms + force.plan.slack_ms + settle_ms
                 runs[force.generation] += self._settle(occurrence, findings, too_soon=latest_ms > planner.until_ms)
-        self._find_unexpected(forces, planner.until_ms, findings)
-        self._check_ranges(sorted(due_ms for _, due_ms in wanted), findings)
+        allowed = self._allowed(forces, planner.until_ms)
+        self._find_unexpected(allowed, planner.until_ms, findings)
+        self._check_ranges([sorted(due_ms for _, due_ms in wanted), *(dues for _, dues in allowed)], findings)
 
     def _forces(self, planner: Planner) -> Iterator[_Force]:
         generation, before = 1, None
@@ -253,6 +259,21 @@ class _Trial:
                 same = before == plan.signature
                 yield _Force(plan, generation, version.accepted_ms, end_ms, limit, same)
             before = plan.signature
+
+    def _overtaken_ms(self, before: _Force | None, force: _Force) -> int:
+        """The last due of the definition before that was decided although the request for this one was there already.
+
+        Up to then the older one was in force: the owner had not read the request yet. And a one-off that replaces
+        another schedule does not go back behind what that one did.
+        """
+        if before is None or before.generation != force.generation:
+            return 0
+        raced = before.plan.between(0 if force.plan.one_off else force.from_ms, force.from_ms + self.race_ms)
+        return max((due_ms for due_ms in raced if self._happened((force.generation, due_ms))), default=0)
+
+    def _happened(self, occurrence: tuple[int, int]) -> bool:
+        found = occurrence in self._delivered or occurrence in self._closed or occurrence in self._live
+        return found or self._covered(occurrence[1])
 
     @staticmethod
     def _dues(force: _Force, until_ms: int) -> Sequence[int]:
@@ -283,25 +304,31 @@ class _Trial:
     def _covered(self, due_ms: int) -> bool:
         return any(each.due_ms <= due_ms <= (each.until_ms or 0) for each in self._ranges)
 
-    def _check_ranges(self, planned: Sequence[int], findings: _Findings) -> None:
-        """A decision about several occurrences says how many there were."""
+    def _check_ranges(self, plans: Sequence[Sequence[int]], findings: _Findings) -> None:
+        """A decision about several occurrences says how many there were, by all definitions together or by one."""
         for each in self._ranges:
-            between = bisect_right(planned, each.until_ms or 0) - bisect_left(planned, each.due_ms)
-            if between != each.occurrences:
-                reason = f"{each.state} covers {each.occurrences}, its definition names {between} in that time"
+            counts = [_between(plan, each) for plan in plans]
+            if each.occurrences not in counts:
+                reason = f"{each.state} covers {each.occurrences}, its definition names {counts[0]} in that time"
                 findings.unexpected.append(Finding(self._job_id, each.due_ms, each.run_id, reason))
 
-    def _find_unexpected(self, forces: Sequence[_Force], until_ms: int, findings: _Findings) -> None:
-        allowed = {
-            (force.generation, due_ms)
-            for force in forces
-            for late in (force._replace(to_ms=None if force.to_ms is None else force.to_ms + RACE_MS),)
-            for due_ms in self._dues(late, until_ms)
-        }
+    def _allowed(self, forces: Sequence[_Force], until_ms: int) -> list[tuple[int, Sequence[int]]]:
+        """Generation and dues of each definition for as long as an owner may act by it, until it has read the next."""
+        late = [each._replace(to_ms=None if each.to_ms is None else each.to_ms + self.race_ms) for each in forces]
+        return [(force.generation, self._dues(force, until_ms)) for force in late]
+
+    def _find_unexpected(
+        self, allowed: Sequence[tuple[int, Sequence[int]]], until_ms: int, findings: _Findings
+    ) -> None:
+        known = {(generation, due_ms) for generation, dues in allowed for due_ms in dues}
         for each in self._deliveries:
             generation = _generation(each.run_id)
-            if generation is not None and each.due_ms <= until_ms and (generation, each.due_ms) not in allowed:
+            if generation is not None and each.due_ms <= until_ms and (generation, each.due_ms) not in known:
                 findings.unexpected.append(_finding(each, "at no time its definition names"))
+
+
+def _between(dues: Sequence[int], closing: Closing) -> int:
+    return bisect_right(dues, closing.until_ms or 0) - bisect_left(dues, closing.due_ms)
 
 
 def _by_job(records: Sequence[Delivery] | Sequence[Closing] | Sequence[LiveRun]) -> dict[str, list]:  # type: ignore[type-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -91,16 +91,15 @@ def gather(connection: KafkaConnection, layout: Layout) -> Evidence:
     definitions = list(reading.records({layout.name("jobs"): layout.partitions}))
     origins = {origin for record in definitions if (origin := _header(record, "origin"))}
     accepted = reading.accepted(origins, prefix=layout.prefix)
-    versions = _versions(definitions, accepted)
+    versions = versions_in(definitions, accepted)
     topics = sorted({topic for history in versions.values() for version in history if (topic := target_of(version))})
     counts = partition_counts(connection, topics)
-    deliveries = [found for record in reading.records(counts) if (found := _delivery(record))]
-    live = _live(reading.records({layout.name("leases"): layout.slots}))
-    closings = [
-        _closing(record)
-        for record in reading.records({layout.name("executions"): layout.topic_partitions("executions")})
-    ]
-    return Evidence(versions=versions, deliveries=deliveries, closings=closings, live=live)
+    return Evidence(
+        versions=versions,
+        deliveries=deliveries_in(reading.records(counts)),
+        live=live_in(reading.records({layout.name("leases"): layout.slots})),
+        closings=closings_in(reading.records({layout.name("executions"): layout.topic_partitions("executions")})),
+    )
 
 
 def target_of(version: Version) -> str | None:
@@ -144,7 +143,8 @@ class _Reading:
         return found
 
 
-def _versions(records: Sequence[Incoming], accepted: Mapping[str, int]) -> dict[str, list[Version]]:
+def versions_in(records: Sequence[Incoming], accepted: Mapping[str, int]) -> dict[str, list[Version]]:
+    """The history of each job in records of `jobs`. accepted: append times of requests by `topic/partition/offset`."""
     versions: dict[str, list[Version]] = defaultdict(list)
     for record in records:
         history = versions[(record.key or b"").decode()]
@@ -157,6 +157,16 @@ def _versions(records: Sequence[Incoming], accepted: Mapping[str, int]) -> dict[
         incomplete = "older versions are gone from `jobs`" if first and created != updated else None
         history.append(Version(at_ms, document, incomplete))
     return dict(versions)
+
+
+def deliveries_in(records: Iterable[Incoming]) -> list[Delivery]:
+    """The runs that records of target topics belong to."""
+    return [found for record in records if (found := _delivery(record))]
+
+
+def closings_in(records: Iterable[Incoming]) -> list[Closing]:
+    """What records of `executions` say."""
+    return [_closing(record) for record in records]
 
 
 def _delivery(record: Incoming) -> Delivery | None:
@@ -191,7 +201,8 @@ def _begun_ms(fields: Mapping[str, Any]) -> int | None:
     return min((at for at in (*granted, last) if at), default=None)
 
 
-def _live(records: Iterator[Incoming]) -> list[LiveRun]:
+def live_in(records: Iterable[Incoming]) -> list[LiveRun]:
+    """The runs for workers that records of `leases` leave open."""
     found: dict[bytes, bytes | None] = {record.key or b"": record.value for record in records}
     runs = [(key.decode(), orjson.loads(value)) for key, value in found.items() if value is not None]
     return [

@@ -99,8 +99,9 @@ class Planner:
     def _cron_instants(self, cron: str, *, seconds: bool, zone: ZoneInfo) -> Iterator[int]:
         expression = _for_croniter(cron)
         fixed = _is_fixed(expression, seconds=seconds)
-        local = datetime.fromtimestamp(self.from_ms // 1000, zone).replace(tzinfo=None) - timedelta(days=1)
-        last = datetime.fromtimestamp(self.until_ms // 1000, zone).replace(tzinfo=None) + timedelta(days=1)
+        margin = timedelta(seconds=1) if zone.key == "UTC" else timedelta(days=1)  # clocks that change
+        local = datetime.fromtimestamp(self.from_ms // 1000, zone).replace(tzinfo=None) - margin
+        last = datetime.fromtimestamp(self.until_ms // 1000, zone).replace(tzinfo=None) + margin
         try:
             times = croniter(expression, local, second_at_beginning=True)
             while (local := times.get_next(datetime)) <= last:

@@ -20,7 +20,7 @@ from noontide.worker.app import App
 from noontide.worker.desk import Desk
 from noontide.worker.holding import Address, DeskSettings, Holding
 from noontide.worker.pulse import WorkerPulse
-from noontide.worker.stage import HttpStage, Stage
+from noontide.worker.stage import AttemptStage, Audience, HttpStage, Stage
 
 log = logging.getLogger("noontide.worker")
 TICK_MAX_MS: Final = 250
@@ -38,12 +38,16 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPorts:
-    """What a worker is connected to. sources: by lane. boot_ms: a monotonic clock that counts suspend, ms."""
+    """What a worker is connected to. sources: by lane. boot_ms: a monotonic clock that counts suspend, ms.
+
+    stage: makes where attempts are carried out; None = threads and event loops, see `worker.stage`.
+    """
 
     sources: Mapping[str, RunSource]
     line: EventLine
     boot_ms: Callable[[], float]
     http: HttpStage | None = None
+    stage: Callable[[Audience], AttemptStage] | None = None
 
 
 class Runtime:
@@ -52,7 +56,8 @@ class Runtime:
     def __init__(self, app: App, ports: WorkerPorts, settings: WorkerSettings, *, worker_id: str, inbox: int) -> None:
         self._ports = ports
         self._settings = settings
-        self._stage = Stage(app, self, concurrency=settings.desk.concurrency, http=ports.http)
+        make_stage = ports.stage or partial(Stage, app, concurrency=settings.desk.concurrency, http=ports.http)
+        self._stage = make_stage(self)
         self.pulse = WorkerPulse()
         self._desk = Desk(worker_id, inbox, settings=settings.desk, way_of=self._stage.way_of)
         self._posts: dict[Address, asyncio.Task[None]] = {}

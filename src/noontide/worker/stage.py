@@ -40,6 +40,22 @@ class Audience(Protocol):
         """The latest word of running attempts."""
 
 
+class AttemptStage(Protocol):
+    """Where attempts are carried out; each that is started ends in `Audience.ended`, once."""
+
+    def way_of(self, invitation: Invitation) -> Way:
+        """How an attempt would be carried out."""
+
+    def start(self, holdings: list[Holding]) -> None:
+        """Begin attempts."""
+
+    def stop(self, holding: Holding) -> None:
+        """An attempt has to stop."""
+
+    def close(self) -> None:
+        """End what can be ended."""
+
+
 class HttpStage(TargetExecutor, Protocol):
     """The executor of HTTP targets; it lives on one event loop."""
 
