@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -32,20 +32,19 @@ from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.errors import NoontideError
-from noontide.core.instants import format_instant
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.topics import Layout
 from noontide.testing.chaos_brokers import BrokerBlow, Brokers
+from noontide.testing.chaos_jobs import TARGET, definitions
 from noontide.testing.checker import Report, check
 from noontide.testing.child_process import ChildProcess, noontide
 from noontide.testing.runs_judge import RunReport, gather_runs, judge_runs
 
-TARGET: Final = "chaos.target"
 STARTS: Final = "chaos.starts"
 TARGET_PARTITIONS: Final = 4
 LEASE_S: Final = 3
 WARM_UP_MS: Final = 3_000
-ACCEPTED_TIMEOUT_S: Final = 60.0
+READY_TIMEOUT_S: Final = 120.0
 DRAIN_TIMEOUT_S: Final = 150.0
 LOOK_S: Final = 1.0
 BROKER: Final = {
@@ -225,6 +224,7 @@ class Arena:
 def run_chaos(options: ChaosOptions) -> Outcome:
     """Set everything up, let it rage, let it drain, and judge."""
     with _arena(options) as arena:
+        _await_owned(arena)
         starts_ms = wall_now_ms() + WARM_UP_MS
         ends_ms = starts_ms + round(options.seconds * 1_000)
         defined = _define(arena, starts_ms, ends_ms)
@@ -235,18 +235,30 @@ def run_chaos(options: ChaosOptions) -> Outcome:
         return _settled(arena, ends_ms, defined)
 
 
-def _await_accepted(arena: Arena, defined: int) -> None:
+def _await_owned(arena: Arena) -> None:
     """Let the schedulers find to each other first: a blow on a process that has not begun strikes nothing."""
-    replay, name = KafkaReplay(arena.connection), arena.layout.name("jobs")
-    partitions = [TopicPartition(name, number) for number in range(arena.layout.partitions)]
-    deadline_s = time.monotonic() + ACCEPTED_TIMEOUT_S
+    _await_keys(arena, "owners", 1, lambda key: b"/" not in key, count=arena.layout.slots)
+
+
+def _await_accepted(arena: Arena, defined: int) -> None:
+    """Let there be load first, too."""
+    _await_keys(arena, "jobs", arena.layout.partitions, lambda _key: True, count=defined)
+
+
+def _await_keys(arena: Arena, topic: str, partitions: int, counts: Callable[[bytes], bool], *, count: int) -> None:
+    """Wait until a topic has records with so many different keys."""
+    replay, name = KafkaReplay(arena.connection), arena.layout.name(topic)
+    places = [TopicPartition(name, number) for number in range(partitions)]
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
     while True:
-        ends = replay.stable_offsets(partitions)
-        seen = {record.key for chunk in replay.read(dict.fromkeys(ends, 0), ends) for record in chunk}
-        if len(seen) >= defined:
+        ends = replay.stable_offsets(places)
+        seen = {
+            each.key for chunk in replay.read(dict.fromkeys(ends, 0), ends) for each in chunk if counts(each.key or b"")
+        }
+        if len(seen) >= count:
             return
         if time.monotonic() > deadline_s:
-            raise NoontideError(f"{len(seen)} of {defined} jobs were accepted in {ACCEPTED_TIMEOUT_S:.0f} s")
+            raise NoontideError(f"{topic} has {len(seen)} of {count} keys after {READY_TIMEOUT_S:.0f} s")
         wait(LOOK_S)
 
 
@@ -310,48 +322,11 @@ def _define(arena: Arena, starts_ms: int, ends_ms: int) -> int:
 
     send("config", 0, f"target/{TARGET}", {"topic": TARGET})
     producer.flush()
-    definitions = list(_definitions(arena.options, starts_ms, ends_ms))
-    for job_id, definition in definitions:
+    made = list(definitions(arena.options.jobs, starts_ms=starts_ms, ends_ms=ends_ms, lease_s=LEASE_S))
+    for job_id, definition in made:
         send("requests.public", layout.partition_of(job_id.encode()), job_id, definition)
     producer.flush()
-    return len(definitions)
-
-
-def _definitions(options: ChaosOptions, starts_ms: int, ends_ms: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """Recurring jobs of every kind, and half as many one-off ones."""
-    common: dict[str, object] = {
-        "lease": f"PT{LEASE_S}S",
-        "timing": "exact",
-        "misfire": "run_all",
-        "run_all_max": 10_000,
-        "retry": {"max_attempts": 50, "backoff": ["PT0.3S", "PT1S"]},
-    }
-    anchor = format_instant(starts_ms)
-    for number in range(options.jobs):
-        every = {"every": f"PT{1 + number % 2}S", "anchor": anchor}
-        yield f"every-{number}", {**common, **_kind(number), "schedule": every, "ends_at": format_instant(ends_ms)}
-    for number in range(options.jobs // 2):
-        at_ms = starts_ms + number * (ends_ms - starts_ms) // (options.jobs // 2)
-        yield f"at-{number}", {**common, **_kind(number), "schedule": {"at": format_instant(at_ms)}}
-
-
-def _kind(number: int) -> dict[str, object]:
-    """Where the runs of a job go, and what happens when they meet."""
-    match number % 8:
-        case 0 | 1:
-            return {"target": f"kafka://{TARGET}"}
-        case 2:
-            return {"target": "handler:slow", "overlap": "skip"}
-        case 3:
-            return {"target": "handler:slow", "overlap": "queue"}
-        case 4:
-            return {"target": "handler:once", "guarantee": "at_most_once", "retry": {"max_attempts": 1}}
-        case 5:
-            return {"target": "handler:shaky", "overlap": "allow"}
-        case 6:
-            return {"target": "handler:steady", "overlap": "allow", "priority": 9}
-        case _:
-            return {"target": "handler:steady", "overlap": "skip"}
+    return len(made)
 
 
 def wait(duration_s: float) -> None:
