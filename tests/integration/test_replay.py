@@ -34,6 +34,14 @@ def replayed(replay: KafkaReplay, at: TopicPartition, position: int = 0) -> list
     return [(record.offset, record.key) for chunk in chunks for record in chunk]
 
 
+async def one_record(kafka: Kafka, log: KafkaSlotLog, prefix: str) -> TopicPartition:
+    """A partition with one committed record, and the marker behind it."""
+    at = TopicPartition(f"{prefix}topic", 0)
+    await create_topic(kafka.bootstrap, at.topic)
+    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    return at
+
+
 async def test_a_deleted_beginning_is_skipped(kafka: Kafka, log: KafkaSlotLog, prefix: str) -> None:
     from confluent_kafka import TopicPartition as Place
     from confluent_kafka.admin import AdminClient
@@ -56,9 +64,7 @@ async def test_an_end_behind_an_open_transaction_is_a_doubt_after_the_limit(
 ) -> None:
     from aiokafka import AIOKafkaProducer
 
-    at = TopicPartition(f"{prefix}topic", 0)
-    await create_topic(kafka.bootstrap, at.topic)
-    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    at = await one_record(kafka, log, prefix)
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=f"{prefix}other")
     await producer.start()
     await producer.begin_transaction()
@@ -97,9 +103,7 @@ async def test_holes_of_real_compaction_are_crossed(kafka: Kafka, log: KafkaSlot
 async def test_a_silent_hole_at_the_end_is_given_up_on_when_all_before_it_is_settled(
     kafka: Kafka, log: KafkaSlotLog, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = TopicPartition(f"{prefix}topic", 0)
-    await create_topic(kafka.bootstrap, at.topic)
-    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    at = await one_record(kafka, log, prefix)
     monkeypatch.setattr("noontide.adapters.kafka.replay.HOLE_CHECK_S", 0.3)
 
     class Mute(Consumer):
@@ -121,9 +125,7 @@ async def test_a_consumer_that_hears_nothing_is_replaced_and_nothing_is_skipped(
     kafka: Kafka, log: KafkaSlotLog, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client may wait for a frozen broker while the new leader of the partition answers everybody else."""
-    at = TopicPartition(f"{prefix}topic", 0)
-    await create_topic(kafka.bootstrap, at.topic)
-    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    at = await one_record(kafka, log, prefix)
     monkeypatch.setattr("noontide.adapters.kafka.replay.HOLE_CHECK_S", 0.3)
     made: list[Consumer] = []
 
@@ -151,9 +153,7 @@ async def test_a_consumer_that_hears_nothing_is_replaced_and_nothing_is_skipped(
 async def test_leaders_that_do_not_answer_are_no_holes(
     kafka: Kafka, log: KafkaSlotLog, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = TopicPartition(f"{prefix}topic", 0)
-    await create_topic(kafka.bootstrap, at.topic)
-    await log.commit({at: [Record(b"a", b"v")]}, timeout_ms=10_000)
+    at = await one_record(kafka, log, prefix)
     monkeypatch.setattr("noontide.adapters.kafka.replay.HOLE_CHECK_S", 0.2)
     monkeypatch.setattr("noontide.adapters.kafka.replay.PROBE_S", 0.2)
 
