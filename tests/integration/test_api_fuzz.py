@@ -15,7 +15,7 @@ from tests.integration.installation import Installation
 from tests.integration.scheduler_process import SchedulerProcess
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
-EXAMPLES = 12
+EXAMPLES = 5
 schema = schemathesis.openapi.from_path(FILE)
 
 

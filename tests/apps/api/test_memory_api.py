@@ -250,3 +250,15 @@ async def test_the_cluster(http: httpx.AsyncClient) -> None:
     await http.post("/v1/jobs/idle/trigger")
     assert (await http.get("/v1/workers")).json()["lanes"] == {"express": {"queued": 1}}
     assert 'route="/v1/workers",status="200"} 1.0' in (await http.get("/metrics")).text
+
+
+async def test_occurrences_of_a_range_say_what_was_decided(memory: MemoryApi, http: httpx.AsyncClient) -> None:
+    await create(http, id="o", target="handler:x", schedule={"every": "PT1M"}, overlap="skip")
+    await memory.stage.advance(150_000)
+    query = {"from": "2026-03-01T00:00:00Z", "to": "2026-03-01T00:04:30Z"}
+    answer = await http.get("/v1/jobs/o/occurrences", params=query)
+    found = [(each["due"][11:19], each["state"]) for each in answer.json()["items"]]
+    assert found == [("00:01:00", "queued"), ("00:02:00", "skipped"), ("00:03:00", "planned"), ("00:04:00", "planned")]
+    assert "overlap" in answer.json()["items"][1]["reason"]
+    backwards = await http.get("/v1/jobs/o/occurrences", params={"from": query["to"], "to": query["from"]})
+    assert problem(backwards) == (422, "invalid")

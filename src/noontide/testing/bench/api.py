@@ -28,7 +28,7 @@ from noontide.testing.bench.stage import TARGET, BenchError, Stage, set_stage
 ANSWER_S: Final = 30.0
 START_S: Final = 30.0
 READ_BACK_EVERY: Final = 100
-BATCH_LINES: Final = 10_000
+BATCH_LINES: Final = 5_000
 _URL: Final = re.compile(r"API at (http://\S+)")
 
 
