@@ -1,0 +1,61 @@
+"""Logs that earlier versions wrote are restored, and the work goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noontide.core.run import RunState
+from noontide.testing.golden import busy_stage, facts, live_states, load
+
+GOLDEN = sorted(Path(__file__).parent.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+async def test_what_an_earlier_version_wrote_is_understood(path: Path) -> None:
+    stage, known = load(path)
+    async with stage:
+        for slot in stage.slots:
+            assert slot.restored is not None
+            assert slot.restored.unreadable == ()
+    assert known["jobs"]
+    before, after = known["cursors"], facts(stage)["cursors"]
+    assert after.keys() == before.keys()
+    assert not [name for name, state in after.items() if state == "quarantined"]
+    assert set(facts(stage)["dead"]) == set(known["dead"]) != set()
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+async def test_the_work_goes_on_where_it_was(path: Path) -> None:
+    stage, known = load(path)
+    async with stage:
+        await stage.advance(125_000)
+        sends = [run_id for run_id, (state, _) in known["live"].items() if state == "queued"]
+        closed = {str(line["run_id"]): line["state"] for line in stage.executions()}
+        assert sends
+        assert [run_id for run_id in sends if run_id.startswith(("waits", "kept")) and run_id not in closed] == []
+        assert len(stage.run_ids("orders")) > 5
+        for run_id, (_, token) in known["live"].items():
+            run = stage.leases().get(run_id)
+            assert run is None or run.token >= token
+        assert not [name for name, state in facts(stage)["cursors"].items() if state == "quarantined"]
+        requests = stage.put({"id": "new", "schedule": {"every": "PT10S"}, "target": {"topic": {"name": "orders"}}})
+        await stage.advance(60_000)
+        assert requests >= 0
+        assert "new" in stage.jobs()
+
+
+async def test_the_recorded_log_holds_all_kinds_of_records() -> None:
+    stage = await busy_stage()
+    known = facts(stage)
+    assert live_states(known) >= {RunState.PENDING, RunState.QUEUED, RunState.RUNNING, RunState.RETRY_WAIT}
+    assert set(known["cursors"].values()) >= {"active", "paused", "completed", "deleted"}
+    keys = {(record.key or b"").partition(b"/")[0] for record in stage.records(stage.layout.name("state"))}
+    assert keys >= {b"cursor", b"run", b"dead", b"verdict", b"__pos", b"limiter", b"permits"}
+    runs = stage.leases().values()
+    assert any(run.cancel for run in runs)
+    assert any(run.waits_for for run in runs)
+    assert any(run.kept for run in runs)
+    assert any(run.permits for run in runs)
+    assert any(run.awaits for run in runs)
