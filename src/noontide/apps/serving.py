@@ -13,6 +13,8 @@ from typing import Any, Generic, Self, TypeVar
 
 import uvicorn
 
+from noontide.apps.impatient import ImpatientProtocol
+
 START_POLL_S = 0.01
 DRAIN_S = 10
 BACKLOG = 4_096
@@ -34,7 +36,7 @@ async def serving(
         port=port,
         ssl_certfile=tls and tls[0],
         ssl_keyfile=tls and tls[1],
-        http="httptools",
+        http=ImpatientProtocol,
         ws="none",
         log_level="critical",
         access_log=False,
