@@ -12,6 +12,7 @@ from typing import Self
 
 from tests.integration.installation import Installation, eventually
 
+START_S = 120.0
 SECRET = "a secret of these tests"
 _COMMAND = "from noontide.apps.cli.main import main; main()"
 
@@ -45,7 +46,7 @@ class ApiProcess:
         arguments = [sys.executable, "-c", _COMMAND, "api", *at, "--port", str(self._port), *self._options]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log, env=environment())
-        eventually(lambda: "API at" in self.log or not self._running, within_s=30, what="the API answers")
+        eventually(lambda: "API at" in self.log or not self._running, within_s=START_S, what="the API answers")
         found = re.search(r"API at (http://\S+:(\d+))", self.log)
         assert found is not None, self.log
         self.url, self._port = found[1], int(found[2])
@@ -67,6 +68,8 @@ class ApiProcess:
         """End it if it still runs."""
         if self._running:
             self.kill()
+        elif self._process is not None:
+            self._process.wait()
 
     def _end(self, signum: signal.Signals) -> int:
         assert self._process is not None
@@ -74,7 +77,11 @@ class ApiProcess:
         return self._process.wait(30)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()

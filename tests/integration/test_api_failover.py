@@ -54,7 +54,7 @@ class Stream:
     def until_more(self, count: int) -> None:
         """Wait until so many more were acknowledged."""
         before = len(self.acknowledged)
-        eventually(lambda: len(self.acknowledged) >= before + count, within_s=60, what=f"{count} more creates")
+        eventually(lambda: len(self.acknowledged) >= before + count, within_s=120, what=f"{count} more creates")
 
 
 @pytest.fixture
