@@ -22,7 +22,9 @@ from confluent_kafka.admin import (
 from tests.conftest import RunningKafka
 
 from noontide.adapters.kafka import topics as admin
+from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.topic_plan import ConfigChange, LayoutMismatch, Meta
+from noontide.adapters.kafka.topic_watch import differences, warn_of_differences
 from noontide.apps.cli.topics import topics
 from noontide.records.topics import Layout, load_catalogue
 
@@ -131,6 +133,20 @@ async def test_two_processes_may_ensure_at_once(kafka: RunningKafka, layout: Lay
         ask = [loop.run_in_executor(pool, admin.ensure_topics, kafka.bootstrap, layout) for _ in range(2)]
         await asyncio.gather(*ask)
     admin.check_layout(kafka.bootstrap, layout)
+
+
+def test_a_setting_changed_by_hand_is_said_by_a_scheduler_that_starts(
+    kafka: RunningKafka, layout: Layout, client: AdminClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = KafkaConnection(kafka.bootstrap)
+    admin.ensure_topics(kafka.bootstrap, layout)
+    assert differences(connection, layout) == []
+    set_config(client, layout.name("state"), cleanup_policy="delete")
+    until(client, lambda: config_of(client, layout.name("state"))["cleanup.policy"] == "delete")
+    warn_of_differences(connection, layout)
+    (said,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said.startswith(f"topic {layout.name('state')}: cleanup.policy is delete, not compact (")
+    assert said.endswith("`noontide topics apply` puts it right")
 
 
 def test_a_changed_setting_is_reported_and_put_right_alone(

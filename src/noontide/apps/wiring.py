@@ -27,6 +27,7 @@ from noontide.adapters.kafka.inspector import KafkaInspector
 from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.slot_log import KafkaSlotLog
+from noontide.adapters.kafka.topic_watch import warn_of_differences
 from noontide.adapters.kafka.topics import check_layout, read_meta
 from noontide.adapters.rocksdb.copies import LocalCopies
 from noontide.adapters.rocksdb.index import RocksIndex
@@ -81,6 +82,8 @@ async def run_scheduler(options: SchedulerOptions, stop: asyncio.Event) -> None:
     """Run a scheduler until `stop` is set."""
     layout = await asyncio.to_thread(find_layout, options.connection, options.prefix)
     async with AsyncExitStack() as stack:
+        looking = asyncio.create_task(asyncio.to_thread(warn_of_differences, options.connection, layout))
+        stack.push_async_callback(asyncio.wait, {looking})
         clock, pulses = BrokerClock(), new_pulses()
         supervisor = await _supervisor(options, layout, stack, clock=clock, pulses=pulses)
         collector = SchedulerMetrics(supervisor, pulses, clock)
