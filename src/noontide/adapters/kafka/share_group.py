@@ -8,6 +8,10 @@ What the client (a preview) and the broker do, as measured, and what is made of 
   So a member that can take nothing for a while leaves the group; joining takes 50 to 150 ms when the group's
   `share.assignment.interval.ms` is 0 (5 to 12 s with the default, the interval of heartbeats).
 - `max.poll.records` is a wish: a transaction's records come together.
+- A transaction's marker that comes without a record (the limit of a fetch fell between them) is never acknowledged by
+  the client, which drops such an answer. The broker gives it again after each lock, up to the limit of deliveries (for
+  150 s here), and hands out no more than 2,000 records beyond it meanwhile: the partition stands still. Leaving gives
+  the marker back; it comes again with the records behind it, and is acknowledged with them. See `LoneMarkers`.
 - A killed member keeps its partitions for `share.session.timeout.ms`; brokers allow no less than 45 s by default.
 """
 
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -73,6 +78,33 @@ def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> N
         answer.result(ADMIN_TIMEOUT_S)
 
 
+class LoneMarkers:
+    """Whether markers that came without a record are about to hold up a partition. For one membership; times in s."""
+
+    RECORDS_MAX: Final = 1_000
+    """Half of what the broker hands out beyond a marker."""
+    AGAIN_AFTER_S: Final = 20.0
+    """One that has not come again for so long, more than its lock, was given up by the broker."""
+
+    def __init__(self) -> None:
+        self._latest_s: float | None = None
+        self._records = 0
+
+    def polled(self, records: int, *, began_s: float, ended_s: float) -> None:
+        """A poll has returned; one that returns early and empty has brought a marker alone."""
+        if self._latest_s is not None and ended_s - self._latest_s > self.AGAIN_AFTER_S:
+            self._latest_s, self._records = None, 0
+        if not records and ended_s - began_s < POLL_S / 2:
+            self._latest_s = ended_s
+        elif self._latest_s is not None:
+            self._records += records
+
+    @property
+    def are_in_the_way(self) -> bool:
+        """Time to leave the group and join again."""
+        return self._records >= self.RECORDS_MAX
+
+
 class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
     """`RunSource` on one `ShareConsumer` in a thread. records_max: wished size of a delivery."""
 
@@ -94,10 +126,13 @@ class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
         """Join, take records, and leave when nothing is wanted for a while, or at the end."""
         consumer = ck.ShareConsumer(self._settings)
         open_places: set[Place] = set()
+        markers = LoneMarkers()
         try:
             consumer.subscribe([self._topic])
-            while self._may_poll(consumer, open_places):
+            while self._may_poll(consumer, open_places) and not markers.are_in_the_way:
+                began_s = time.monotonic()
                 messages = consumer.poll(POLL_S)
+                markers.polled(len(messages), began_s=began_s, ended_s=time.monotonic())
                 if len(messages):
                     self._deliver(consumer, list(messages), open_places)
         finally:

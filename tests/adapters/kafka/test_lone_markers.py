@@ -1,0 +1,57 @@
+"""When a member of a share group leaves and joins again because of markers that its client does not acknowledge."""
+
+from __future__ import annotations
+
+from noontide.adapters.kafka.group_thread import POLL_S
+from noontide.adapters.kafka.share_group import LoneMarkers
+
+EARLY_S = POLL_S / 2 - 0.001
+
+
+class Polls:
+    """Polls one after the other; time is `now_s`."""
+
+    def __init__(self) -> None:
+        self.markers = LoneMarkers()
+        self.now_s = 100.0
+
+    def poll(self, records: int, *, lasts_s: float = POLL_S) -> bool:
+        """One poll; whether the member is to leave after it."""
+        began_s, self.now_s = self.now_s, self.now_s + lasts_s
+        self.markers.polled(records, began_s=began_s, ended_s=self.now_s)
+        return self.markers.are_in_the_way
+
+
+def test_records_without_a_marker_alone_never_make_it_leave() -> None:
+    polls = Polls()
+    assert not any(polls.poll(500, lasts_s=0.001) for _ in range(100))
+
+
+def test_a_poll_that_waited_in_vain_brought_no_marker() -> None:
+    polls = Polls()
+    polls.poll(0)
+    assert not polls.poll(LoneMarkers.RECORDS_MAX)
+
+
+def test_after_a_marker_alone_it_leaves_before_the_broker_hands_out_no_more() -> None:
+    polls = Polls()
+    polls.poll(0, lasts_s=EARLY_S)
+    assert not polls.poll(LoneMarkers.RECORDS_MAX - 1)
+    assert polls.poll(1)
+
+
+def test_a_marker_that_comes_again_is_the_same_one() -> None:
+    polls = Polls()
+    polls.poll(0, lasts_s=EARLY_S)
+    polls.poll(600)
+    polls.now_s += 15
+    assert not polls.poll(0, lasts_s=EARLY_S)
+    assert polls.poll(400)
+
+
+def test_a_marker_that_does_not_come_again_was_given_up_by_the_broker() -> None:
+    polls = Polls()
+    polls.poll(0, lasts_s=EARLY_S)
+    polls.poll(600)
+    polls.now_s += LoneMarkers.AGAIN_AFTER_S
+    assert not polls.poll(LoneMarkers.RECORDS_MAX)
