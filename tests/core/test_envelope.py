@@ -169,7 +169,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_envelope_at_the_limit_and_one_byte_more(length: int, keyed: bool) -> None:
     raw = orjson.dumps({"id": "job", "note": "x" * (length - len('note""'))})
     given = decode_members(raw, limits=DEFAULT_LIMITS)
-    key = envelope_key(given, limits=DEFAULT_LIMITS, tenant=None, topic_prefix="")
+    key = envelope_key(given.texts, limits=DEFAULT_LIMITS, tenant=None, topic_prefix="")
     assert (key is not None) == keyed
 
 

@@ -78,8 +78,14 @@ class Admission:
             self.refuse(item, refused, scene)
             return
         scene.effects.counts["accepted"] += 1
+        self.conclude(request, accepted, item, scene, before=known.row)
+
+    def conclude(
+        self, request: Request, accepted: Accepted, item: Input, scene: Scene, *, before: JobRow | None
+    ) -> None:
+        """Write down who asked for it, and the answer if somebody waits for it. before: the job as it was."""
         if not accepted.repeated:
-            note_change(request, known.row, item, scene, partition=self._partition)
+            note_change(request, before, item, scene, partition=self._partition)
         if item.wants_verdict:
             self._put_verdict(item, accepted, None, scene)
 
@@ -183,7 +189,7 @@ class Admission:
         job = definition.job
         if previous is not None and previous.tenant != job.tenant:
             raise InvalidDefinition.of("/id", "this id is not available")
-        self._check_names(job, item, scene)
+        self.check_names(job, item, scene)
         refuse_cycle(request.job_id, job.after, scene)
         cursor = self._settled(known, request.job_id, item, scene)
         created_ms = item.appended_ms if known.row is None else known.row.created_ms
@@ -223,7 +229,7 @@ class Admission:
         return definition
 
     @staticmethod
-    def _check_names(job: Job, item: Input, scene: Scene) -> None:
+    def check_names(job: Job, item: Input, scene: Scene) -> None:
         """What a definition refers to must exist and be open to its tenant."""
         config = scene.world.config
         domain = item.origin.topic.removeprefix("requests.")

@@ -23,7 +23,9 @@ from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due, Firing
 from noontide.actors.guards import wanted_guard
 from noontide.actors.hand_out import Claim, hand_out
+from noontide.actors.kinds import Kinds
 from noontide.actors.live_runs import LiveRuns, is_free
+from noontide.actors.newcomers import Newcomers
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.request_input import Input, named_run
 from noontide.actors.review import review
@@ -107,7 +109,7 @@ def take_inputs(queue: deque[Input], budget: Budget) -> list[Input]:
 class Partition:
     """The actor of one partition."""
 
-    def __init__(self, number: int, settings: SchedulerSettings, ready: ReadyQueues) -> None:
+    def __init__(self, number: int, settings: SchedulerSettings, ready: ReadyQueues, kinds: Kinds) -> None:
         self.number = number
         self.inbox: deque[Input] = deque()
         self.deliveries: deque[Delivered] = deque()
@@ -119,6 +121,7 @@ class Partition:
         self.firing = Firing(self.live, self.closing, settings)
         self._volley = Volley(number, self.live, settings)
         self._admission = Admission(number, self.live, self.firing, self.closing, settings)
+        self._newcomers = Newcomers(number, self._admission, kinds, settings)
         self._settings = settings
 
     # --- gather
@@ -217,7 +220,8 @@ class Partition:
 
     def decide(self, work: Work, scene: Scene) -> None:
         """Decide all of it, in order. Raises Poisoned for the first item that fails."""
-        self._each((*work.inputs, *work.deliveries, *work.released), work.set_aside, scene)
+        self._requests(work, scene)
+        self._each((*work.deliveries, *work.released), work.set_aside, scene)
         self._each(self._not_plain(work, scene), work.set_aside, scene)
         self._each(work.fresh, work.set_aside, scene)
         for job_id in work.reviews:
@@ -226,6 +230,15 @@ class Partition:
             scene.effects.index.deleted_ranges.append(work.drained)
         for key, _ in work.fresh:  # in no range; one that was written anew comes up again
             scene.effects.index.puts.setdefault(key, None)
+
+    def _requests(self, work: Work, scene: Scene) -> None:
+        """Plain new jobs are accepted in a row, what stands between them one by one."""
+        inputs, place = work.inputs, 0
+        while place < len(inputs):
+            if not work.set_aside:
+                place = self._newcomers.accept(inputs, place, scene)
+            self._each(inputs[place : place + 1], work.set_aside, scene)
+            place += 1
 
     def _each(self, items: Iterable[Item], set_aside: Mapping[int, str], scene: Scene) -> None:
         for item in items:

@@ -20,6 +20,7 @@ from noontide.actors.closing import Delivered
 from noontide.actors.effects import Effects, Names, Scene
 from noontide.actors.exchange import Exchange
 from noontide.actors.forgetting import Forgetting
+from noontide.actors.kinds import Kinds
 from noontide.actors.lease_keeper import Heard, Homes, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
@@ -47,7 +48,8 @@ class Slot:
         self.names = names
         self.ready = ReadyQueues(settings.ageing_ms)
         numbers = names.layout.partitions_of(names.slot)
-        self.partitions = {number: Partition(number, settings, self.ready) for number in numbers}
+        kinds = Kinds()
+        self.partitions = {number: Partition(number, settings, self.ready, kinds) for number in numbers}
         homes = {number: Homes(each.live, each.closing) for number, each in self.partitions.items()}
         self.keeper = LeaseKeeper(homes, settings)
         self.exchange = Exchange(names, self.partitions, settings)

@@ -24,7 +24,7 @@ from noontide.core.job import Job
 from noontide.core.limits import DEFAULT_LIMITS, Limits
 from noontide.core.occurrence import EXACT, Timing, lane_of
 from noontide.core.patch import merge_patch
-from noontide.core.payload import Members, TooLarge, decode_members, payload_text
+from noontide.core.payload import Members, Texts, TooLarge, decode_members, payload_text
 from noontide.core.policies import FixedDelays, Guarantee, MisfirePolicy, RetryPolicy
 from noontide.core.policy_fields import read_retry, read_timing
 from noontide.core.schedule import OneOff, Schedule
@@ -38,6 +38,7 @@ __all__ = [
     "Definition",
     "DefinitionContext",
     "TooLarge",
+    "known_envelope",
     "load_definition",
     "merge_patch",
     "parse_definition",
@@ -85,7 +86,7 @@ def parse_definition(raw: bytes, *, context: DefinitionContext) -> Definition:
     Raises InvalidDefinition with every problem found (TooLarge when a size limit is among them), nothing else.
     """
     given = decode_members(raw, limits=context.limits)
-    key = envelope_key(given, limits=context.limits, tenant=context.tenant, topic_prefix=context.topic_prefix)
+    key = envelope_key(given.texts, limits=context.limits, tenant=context.tenant, topic_prefix=context.topic_prefix)
     envelope = _envelopes.find(key)
     definition = _enclosed(given, envelope, context) if envelope is not None else None
     if definition is not None:
@@ -138,6 +139,11 @@ def _question(given: Members, job_id: str, context: DefinitionContext) -> Schedu
 
 
 _envelopes = Envelopes()
+
+
+def known_envelope(texts: Texts, *, limits: Limits, tenant: str | None, topic_prefix: str) -> Envelope | None:
+    """The envelope of a definition whose kind was accepted before; see `core.envelope`."""
+    return _envelopes.find(envelope_key(texts, limits=limits, tenant=tenant, topic_prefix=topic_prefix))
 
 
 def load_definition(document: bytes) -> Job:

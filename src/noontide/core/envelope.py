@@ -15,7 +15,7 @@ import orjson
 from noontide.core.job import Job
 from noontide.core.limits import Limits
 from noontide.core.occurrence import EXACT, RELAXED, Timing, lane_of
-from noontide.core.payload import Members
+from noontide.core.payload import Texts
 from noontide.core.schedule import OneOff, Schedule
 from noontide.core.schedule_field import LocalTime
 
@@ -23,7 +23,8 @@ KEPT_MAX = 2_048
 KEPT_MAX_BYTES = 1_024
 """Longer envelopes are read each time, so that what is kept stays within 16 MiB."""
 
-_VARYING = frozenset(("id", "payload", "schedule", "run_at"))
+VARYING = frozenset(("id", "payload", "schedule", "run_at"))
+"""Members that are the job's own."""
 _TIED = frozenset(("after", "idempotency_key"))
 """Members whose meaning depends on the id, or the id on them: definitions that have them are read whole."""
 _SHARED: dict[str, Callable[[Job, object], None]] = {
@@ -36,6 +37,8 @@ _put_id, _put_payload, _put_schedule, _put_timing = (
 _put_lane = _SHARED["lane"]
 
 Key = tuple[object, ...]
+PAYLOAD_MARK = b',"payload":'
+"""What precedes the payload in a normalised document; there it follows id and tenant, which cannot contain this."""
 
 
 class Envelope(NamedTuple):
@@ -70,10 +73,17 @@ class Envelope(NamedTuple):
 
     def document(self, job_id: str, payload: bytes | None, schedule: object) -> bytes:
         """The normalised document; payload: None when none was given; schedule: as the document says it."""
-        said = b"" if payload is None else b',"payload":' + payload
-        return b'{"id":%b,"tenant":%b%b%b,"schedule":%b%b}' % (
-            orjson.dumps(job_id), self.tenant, said, self.before, orjson.dumps(schedule), self.behind,
-        )  # fmt: skip
+        said = b"" if payload is None else PAYLOAD_MARK + payload
+        return opening(job_id.encode(), self.tenant) + said + self.ending(orjson.dumps(schedule))
+
+    def ending(self, schedule: bytes) -> bytes:
+        """The document behind its payload; schedule: JSON text."""
+        return b'%b,"schedule":%b%b}' % (self.before, schedule, self.behind)
+
+
+def opening(job_id: bytes, tenant: bytes) -> bytes:
+    """A normalised document up to its payload. tenant: JSON text. A legal id needs no escapes."""
+    return b'{"id":"%b","tenant":%b' % (job_id, tenant)
 
 
 class Envelopes:
@@ -98,18 +108,25 @@ class Envelopes:
         self._kept[key] = None
 
 
-def envelope_key(given: Members, *, limits: Limits, tenant: str | None, topic_prefix: str) -> Key | None:
-    """Everything the envelope depends on; None when it must be read each time."""
-    if not _TIED.isdisjoint(given.texts) or len(given.texts) > limits.fields_max:
+def envelope_key(texts: Texts, *, limits: Limits, tenant: str | None, topic_prefix: str) -> Key | None:
+    """Everything the envelope depends on; None when it must be read each time. texts: of the definition's members."""
+    if len(texts) > limits.fields_max:
         return None
-    parts: list[object] = [limits, tenant, topic_prefix]
-    length = 0
-    for name, raw in given.texts.items():
-        if name not in _VARYING:
-            text = bytes(raw)
-            length += len(name) + len(text)
-            parts += (name, text)
-    return tuple(parts) if length <= KEPT_MAX_BYTES else None
+    shared = {name: text for name, text in texts.items() if name not in VARYING}
+    said = said_by(shared)
+    return None if said is None else (limits, tenant, topic_prefix, said)
+
+
+def said_by(shared: Texts) -> tuple[tuple[str, ...], bytes] | None:
+    """What the members of an envelope say, to tell it from others; None for what is read each time."""
+    names, said = tuple(shared), _BETWEEN.join(shared.values())
+    if not _TIED.isdisjoint(names) or len(said) + sum(map(len, names)) > KEPT_MAX_BYTES:
+        return None
+    return names, said
+
+
+_BETWEEN = b"\0"
+"""No JSON text contains it."""
 
 
 def _envelope(job: Job, document: Mapping[str, object]) -> Envelope:

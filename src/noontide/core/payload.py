@@ -18,6 +18,8 @@ from noontide.core.limits import Limits
 Texts = dict[str, msgspec.Raw]
 
 _decode_texts = msgspec.json.Decoder(Texts).decode
+NO_PAYLOAD = b"null"
+"""What runs carry when the definition has no payload."""
 _FORM = "a JSON object in UTF-8"
 
 
@@ -50,6 +52,30 @@ def decode_members(raw: bytes, *, limits: Limits) -> Members:
     return Members(value, member_texts(raw))
 
 
+def plain_texts(raw: bytes, *, limits: Limits) -> Texts | None:
+    """As the texts of `decode_members`, without decoding any value, for a fifth of the cost.
+
+    None for what would have to be decoded to be sure of: msgspec alone accepts text that is not UTF-8 and numbers
+    beyond a double. What is refused, or may be, is None too.
+    """
+    if len(raw) > limits.definition_max_bytes:
+        return None
+    marks = raw.translate(_MARKS)
+    if _EXPONENT in marks or _MANY_DIGITS in marks or marks.count(b"{") > limits.depth_max:
+        return None
+    try:
+        if not raw.isascii():
+            raw.decode()
+        return _decode_texts(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+_MARKS = bytes.maketrans(b"123456789E[", b"000000000e{")
+"""Makes what `plain_texts` looks for alike: digits, the two letters of exponents, the two opening brackets."""
+_EXPONENT, _MANY_DIGITS = b"0e", b"0" * 64
+
+
 def decode_json(raw: bytes) -> object:
     """Any JSON value, strictly; InvalidDefinition with the reason in words for the mistakes that are common."""
     if not raw:
@@ -74,7 +100,7 @@ def member_texts(raw: bytes) -> Texts:
 def payload_text(text: msgspec.Raw | None, *, limits: Limits) -> bytes:
     """The payload's JSON text; b"null" when there is none. TooLarge over the limit, measured in bytes of that text."""
     if text is None:
-        return b"null"
+        return NO_PAYLOAD
     payload = bytes(text)
     if len(payload) > limits.payload_max_bytes:
         message = f"is {len(payload)} bytes of JSON, at most {limits.payload_max_bytes} are accepted"

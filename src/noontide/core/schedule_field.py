@@ -32,9 +32,9 @@ FORMS = (
 _MEMBERS = ("cron", "seconds", "every", "every_sec", "anchor", "at", "after_completion", "after_completion_sec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-_matches_instant = re.compile(
-    r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
-).fullmatch
+_INSTANT = r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
+_matches_instant = re.compile(_INSTANT, re.ASCII).fullmatch
+_matches_once = re.compile(rb'\{[ \t\r\n]*"at"[ \t\r\n]*:[ \t\r\n]*"(%b)"[ \t\r\n]*\}' % _INSTANT.encode()).fullmatch
 _IN_SECONDS = ("every", "after_completion")
 
 
@@ -87,6 +87,24 @@ def schedule_shape(question: ScheduleQuestion, *, local: LocalTime, limits: Limi
     return _shape(question, local, limits)
 
 
+def once_of(text: bytes) -> OneOff | None:
+    """The schedule that a JSON text of one instant in its usual spelling is; None for everything else."""
+    found = _matches_once(text)
+    at_ms = None if found is None else _instant_ms(found[1].decode())
+    return None if at_ms is None else OneOff(at_ms=at_ms)
+
+
+def standing_shape(text: bytes, *, local: LocalTime, limits: Limits) -> Shape | None:
+    """The schedule in a JSON text that means the same for every job; None for another one, or one with findings."""
+    if len(text) > REMEMBERED_MAX_BYTES:
+        return None
+    question = ScheduleQuestion(orjson.loads(text), text, None, required=True, job_id="", created_ms=0, previous=None)
+    shape = _plain_shape(question, limits)
+    if shape is None and _stands_alone(question):
+        shape = _cron_shape(text, local, limits)
+    return None if shape is None or shape.problems or shape.unknown else shape
+
+
 def _plain_shape(question: ScheduleQuestion, limits: Limits) -> Shape | None:
     """One instant, or an interval, in its usual spelling; None for everything that is read with more care."""
     value, run_at = question.value, question.run_at
@@ -108,10 +126,12 @@ def _plain_shape(question: ScheduleQuestion, limits: Limits) -> Shape | None:
 
 def _plain_instant(value: object) -> int | None:
     """The instant of a text with all its parts and an offset; None for what `parse_instant` has to judge."""
-    if not isinstance(value, str) or not _matches_instant(value):
-        return None
+    return _instant_ms(value) if isinstance(value, str) and _matches_instant(value) else None
+
+
+def _instant_ms(text: str) -> int | None:
     try:
-        instant_ms = (datetime.fromisoformat(value) - _EPOCH) // _MS
+        instant_ms = (datetime.fromisoformat(text) - _EPOCH) // _MS
     except ValueError:
         return None  # no date of the calendar
     return instant_ms if FIRST_MS <= instant_ms <= LAST_MS else None

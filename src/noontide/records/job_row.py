@@ -10,19 +10,21 @@ from typing import NamedTuple
 import orjson
 
 from noontide.core.definition import load_definition
+from noontide.core.envelope import PAYLOAD_MARK, opening
 from noontide.core.job import Job
 from noontide.core.occurrence import spread_offset
 from noontide.core.partitioner import murmur2
-from noontide.core.payload import member_texts
+from noontide.core.payload import NO_PAYLOAD, member_texts
 from noontide.core.policies import Guarantee, MisfireRule, Overlap
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
-from noontide.records.runs import standing_part
+from noontide.records.runs import standing_form, standing_part_of
 
 _COMMON = struct.Struct(">BBBBBBBqII")  # with the spread after it, what `mark_of` compares
 _OWN = struct.Struct(">IIIIII")
-_OTHER = struct.Struct(">IIIIqI")
-_HEADER = struct.Struct(_COMMON.format + _OWN.format[1:] + _OTHER.format[1:])
+_OTHER, _END = struct.Struct(">IIII"), struct.Struct(">qI")
+_HEADER = struct.Struct(_COMMON.format + _OWN.format[1:] + _OTHER.format[1:] + _END.format[1:])
 _COMMON_BYTES, _HEADER_BYTES = _COMMON.size, _HEADER.size
+_pack_own, _pack_end = _OWN.pack, _END.pack
 _own_of = partial(_OWN.unpack_from, offset=_COMMON_BYTES)
 _shape_bytes_of = partial(struct.Struct(">I").unpack_from, offset=_COMMON_BYTES + 8)
 _new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
@@ -107,13 +109,62 @@ class JobRow(NamedTuple):
 
 def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
     """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
-    kind, target, key = _target(job)
     schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
+    form, job_id = row_form(job, document), job.id.encode()
+    return form.row(
+        job_id,
+        key_hash=hash_of(job_id),
+        spread_ms=spread_offset(job.id, timing=job.timing, period_ms=period_ms),
+        schedule_key=schedule_key.encode(),
+        version=(etag.encode(), created_ms),
+        document=document,
+        payload=_payload_in(document, job),
+    )
+
+
+class RowForm(NamedTuple):
+    """What the rows of jobs alike share, which may differ in id, payload and schedule; see `row_form`.
+
+    common, other: parts of the header. before, behind: what stands around the schedule's key.
+    key: of the record, None = the job's id. standing: see `records.runs.standing_form`; empty without invitations.
+    """
+
+    common: bytes
+    other: bytes
+    before: bytes
+    behind: bytes
+    key: bytes | None
+    standing: bytes
+
+    def row(
+        self,
+        job_id: bytes,
+        *,
+        key_hash: int,
+        spread_ms: int,
+        schedule_key: bytes,
+        version: tuple[bytes, int],
+        document: bytes,
+        payload: tuple[int, int],
+    ) -> bytes:
+        """The row of one job. key_hash: of its id. version: (etag, created_ms). payload: (place, length) in document."""
+        shape = self.before + schedule_key + self.behind
+        key, etag = job_id, version[0]
+        if self.key is not None:
+            key, key_hash = self.key, hash_of(self.key)
+        standing = self.standing and standing_part_of(job_id, self.standing)
+        strings = b"%b\0%b\0%b\0%b" % (shape, key, etag, standing)
+        start = _HEADER_BYTES + len(strings)
+        own = _pack_own(spread_ms, key_hash, len(shape), len(key), start + payload[0], payload[1])
+        end = _pack_end(version[1], len(strings))
+        return b"".join((self.common, own, self.other, end, strings, document))
+
+
+def row_form(job: Job, document: bytes) -> RowForm:
+    """The form of a job's row and of those of jobs alike."""
+    kind, target, key = _target(job)
     lane = "" if kind == TargetKind.TOPIC else job.lane
-    shape = b"\0".join((job.tenant.encode(), target.encode(), schedule_key.encode(), lane.encode()))
-    strings = b"\0".join((shape, key, etag.encode(), standing_part(job, document) if lane else b""))
-    offset = document.rfind(job.payload) if job.payload else -1
-    header = _HEADER.pack(
+    common = _COMMON.pack(
         kind,
         _MISFIRE.index(job.misfire.rule),
         _OVERLAP.index(job.overlap),
@@ -124,20 +175,35 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
         _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
         job.max_runs or 0,
         job.misfire.grace_ms,
-        spread_offset(job.id, timing=job.timing, period_ms=period_ms),
-        murmur2(key) & 0x7FFFFFFF,
-        len(shape),
-        len(key),
-        _HEADER_BYTES + len(strings) + max(offset, 0),
-        len(job.payload) if offset >= 0 else 0,
+    )
+    other = _OTHER.pack(
         job.misfire.run_all_max,
         min(job.timeout_ms, _UINT_MAX),
         min(job.lease_ms, _UINT_MAX),
         min(job.queue_deadline_ms, _UINT_MAX),
-        created_ms,
-        len(strings),
     )
-    return header + strings + document
+    return RowForm(
+        common,
+        other,
+        before=b"%b\0%b\0" % (job.tenant.encode(), target.encode()),
+        behind=b"\0" + lane.encode(),
+        key=key,
+        standing=standing_form(job, document) if lane else b"",
+    )
+
+
+def hash_of(key: bytes) -> int:
+    """The `key_hash` of a record key; see `JobRow`."""
+    return murmur2(key) & 0x7FFFFFFF
+
+
+def _payload_in(document: bytes, job: Job) -> tuple[int, int]:
+    """(place, length) of the payload's bytes; no length when none was given."""
+    place = len(opening(job.id.encode(), orjson.dumps(job.tenant))) + len(PAYLOAD_MARK)
+    if document.startswith(PAYLOAD_MARK + job.payload, place - len(PAYLOAD_MARK)):
+        return place, len(job.payload)
+    place = -1 if job.payload == NO_PAYLOAD else document.rfind(job.payload)
+    return (place, len(job.payload)) if place >= 0 else (0, 0)
 
 
 def decode_job_row(row: bytes) -> JobRow:
@@ -158,7 +224,7 @@ def decode_job_row(row: bytes) -> JobRow:
             key.encode(),
             etag,
             invitation,
-            row[payload_at : payload_at + size] or b"null",
+            row[payload_at : payload_at + size] or NO_PAYLOAD,
             row[start:],
         ),
     )
@@ -215,17 +281,18 @@ def own_of(row: bytes) -> tuple[int, bytes, bytes]:
     """What is the job's own in a row: (key_hash, key, payload), see `JobRow`."""
     _, key_hash, shape, key, payload_at, size = _own_of(row)
     key_at = _HEADER_BYTES + shape + 1
-    return key_hash, row[key_at : key_at + key], row[payload_at : payload_at + size] or b"null"
+    return key_hash, row[key_at : key_at + key], row[payload_at : payload_at + size] or NO_PAYLOAD
 
 
-def _target(job: Job) -> tuple[TargetKind, str, bytes]:
+def _target(job: Job) -> tuple[TargetKind, str, bytes | None]:
+    """Its kind, its name, and the record key if that is not the job's id."""
     match job.target:
         case TopicTarget(name=name, key=key):
-            return TargetKind.TOPIC, name, (job.id if key is None else key).encode()
+            return TargetKind.TOPIC, name, None if key is None else key.encode()
         case HttpTarget(url=url):
-            return TargetKind.HTTP, url.partition("?")[0], job.id.encode()  # for history: a query may hold secrets
+            return TargetKind.HTTP, url.partition("?")[0], None  # for history: a query may hold secrets
         case HandlerTarget(name=name):
-            return TargetKind.HANDLER, name, job.id.encode()
+            return TargetKind.HANDLER, name, None
 
 
 def with_payload(row: bytes, job_id: str, payload: bytes) -> bytes:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from noontide.core.instants import format_instant
+from noontide.core.instants import instant_bytes
+
+Header = tuple[str, bytes]
 
 
 class JobHeaders(NamedTuple):
@@ -22,10 +24,20 @@ def job_headers(*, etag: str, origin: str, tenant: str, created_ms: int, updated
     return [
         ("etag", etag.encode()),
         ("origin", origin.encode()),
-        ("tenant", tenant.encode()),
-        ("created", format_instant(created_ms).encode()),
-        ("updated", format_instant(updated_ms).encode()),
+        tenant_header(tenant),
+        ("created", instant_bytes(created_ms)),
+        ("updated", instant_bytes(updated_ms)),
     ]
+
+
+def tenant_header(tenant: str) -> Header:
+    """The tenant among `job_headers`."""
+    return "tenant", tenant.encode()
+
+
+def time_headers(at_ms: int) -> tuple[Header, Header]:
+    """The times among `job_headers`, last, of a job that is new."""
+    return ("created", instant_bytes(at_ms)), ("updated", instant_bytes(at_ms))
 
 
 def read_job_headers(headers: Sequence[tuple[str, bytes]]) -> JobHeaders:

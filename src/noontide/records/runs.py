@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from noontide.core.job import Job
+from noontide.core.payload import member_texts
 from noontide.core.policies import Guarantee
 
 
@@ -62,12 +63,20 @@ _decode = msgspec.json.Decoder(_Wire).decode
 
 def standing_part(job: Job, document: bytes) -> bytes:
     """The members that all runs of a job have in common, as JSON text without braces."""
-    members = orjson.loads(document)
+    return standing_part_of(job.id.encode(), standing_form(job, document))
+
+
+def standing_part_of(job_id: bytes, form: bytes) -> bytes:
+    """The standing part of a job among jobs alike. A legal id needs no escapes."""
+    return b'"job_id":"%b",%b' % (job_id, form)
+
+
+def standing_form(job: Job, document: bytes) -> bytes:
+    """What the standing parts of jobs alike share."""
     common: dict[str, object] = {
-        "job_id": job.id,
         "tenant": job.tenant,
         "max_attempts": job.retry.max_attempts,
-        "target": members["target"],
+        "target": orjson.loads(bytes(member_texts(document)["target"])),
         "queue_ms": job.queue_deadline_ms,
         "timeout_ms": job.timeout_ms,
         "lease_ms": job.lease_ms,

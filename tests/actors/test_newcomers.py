@@ -1,0 +1,244 @@
+"""New jobs of kinds that were met before are accepted the short way; what is written is what `admission` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from unittest.mock import patch
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from noontide.actors.admission import Admission
+from noontide.actors.newcomers import Newcomers
+from noontide.core.definition import parse_definition
+from noontide.core.envelope import Envelopes
+from noontide.core.errors import InvalidDefinition
+from noontide.core.limits import DEFAULT_LIMITS, Limits
+from noontide.core.payload import decode_members, plain_texts
+from noontide.ports.record_log import Incoming
+from noontide.testing.builders import Document, after_completion, cron, every, job, once
+from noontide.testing.memory_stage import MemoryStage
+from noontide.testing.virtual_clock import START_MS
+
+TOPICS = (
+    "noontide.jobs", "noontide.state", "noontide.rejected", "noontide.audit", "noontide.signals", "orders",
+    "noontide.executions", "noontide.leases",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _nothing_met() -> Iterator[None]:
+    with patch("noontide.core.definition._envelopes", Envelopes()):
+        yield
+
+
+class Asked(NamedTuple):
+    """One request of the mix."""
+
+    key: str
+    value: bytes | None
+    domain: str = "public"
+    headers: tuple[tuple[str, str], ...] = ()
+    misplaced: bool = False
+
+
+_IDS = st.sampled_from([f"job-{number}" for number in range(9)] + [".", "a b", "", "x" * 200])
+_SCHEDULES = st.sampled_from([
+    once(START_MS + 3_600_000), once(START_MS - 5), every("PT10S"), every("PT1M", anchor_ms=START_MS),
+    cron("* * * * *"), cron("*/20 * * * * *", seconds=True), cron("H * * * *"), after_completion("PT15S"),
+    "30 2 * * *", ["0 1 * * *", "0 2 * * *"], {"at": "2027-01-15T09:00:00"}, {"at": "2027-01-15T09:00:00.5Z"},
+    {"at": "2027-02-30T09:00:00Z"}, {"at": START_MS}, {"every": "PT10S", "anchor": "2026-01-01T00:00:00Z", "at": None},
+    {"cron": "0 0 30 2 *"}, None, "never",
+])  # fmt: skip
+_TARGETS = st.sampled_from([
+    {"topic": {"name": "orders"}}, {"topic": {"name": "orders", "key": "all"}}, {"topic": {"name": "closed"}},
+    {"handler": "send"}, {"http": {"url": "https://api.example/x?key=1"}}, "kafka://orders", {"topic": {}},
+])  # fmt: skip
+_KINDS = st.fixed_dictionaries(
+    {"target": _TARGETS},
+    optional={
+        "timing": st.sampled_from(["exact", "relaxed", {"window": "PT5M"}]),
+        "tenant": st.sampled_from(["a", "b"]),
+        "timezone": st.just("Europe/Berlin"),
+        "max_runs": st.just(2),
+        "paused": st.booleans(),
+        "lane": st.sampled_from(["express", "unknown"]),
+        "ends_at": st.just("2026-03-01T00:01:30Z"),
+        "starts_at": st.just("2026-06-01T00:00:00Z"),
+        "calendar": st.just({"exclude": ["holidays"]}),
+        "guarantee": st.just("at_most_once"),
+        "complete_by": st.just("PT1M"),
+        "after": st.just(["job-0"]),
+        "idempotency_key": st.just("once"),
+        "labels": st.just({"a": "b", "payload": "null"}),
+        "colour": st.just("unknown"),
+    },
+)
+_OWN = st.fixed_dictionaries(
+    {"schedule": _SCHEDULES},
+    optional={
+        "run_at": st.sampled_from([None, "2027-01-15T09:00:00+02:00", "2027-01-15T09:00:00"]),
+        "payload": st.sampled_from([None, {"n": 1.5e3}, 10, "x" * 90, "é", {"deep": [[[[1]]]]}, {"a": 0.25}]),
+        "id": st.sampled_from([None, "job-1", "another"]),
+    },
+)
+_HEADERS = st.sampled_from([
+    (), (), (("ce_id", "1"),), (("verdict", "1"),), (("actor", "me"), ("verdict", "1")), (("tenant", "a"),),
+    (("idempotency-key", "k"),), (("if-match", "*"),), (("if-none-match", "*"),), (("content-type", "text/xml"),),
+    (("content-type", "application/json"), ("kind", "define")), (("kind", "trigger"),), (("verdict", "yes"),),
+    (("traceparent", "00-1"),),
+])  # fmt: skip
+
+
+@st.composite
+def _mix(draw: st.DrawFn) -> list[Asked]:
+    """Requests of few kinds, about few ids."""
+    kinds = draw(st.lists(_KINDS, min_size=1, max_size=3))
+    asked = []
+    for _ in range(draw(st.integers(1, 25))):
+        fields: Document = {**draw(_OWN), **draw(st.sampled_from(kinds))}
+        if fields["schedule"] is None and draw(st.booleans()):
+            del fields["schedule"]
+        value = draw(st.sampled_from([orjson.dumps(fields)] * 9 + [None, b"{", b'{"payload":1e999}']))
+        asked.append(
+            Asked(draw(_IDS), value, draw(st.sampled_from(["public", "public", "strict"])), draw(_HEADERS),
+                  draw(st.sampled_from([False] * 9 + [True])))
+        )  # fmt: skip
+    return asked
+
+
+async def _written(asked: list[Asked], *, together: int) -> dict[str, object]:
+    """Everything that came of it. together: so many requests are read at a time."""
+    async with MemoryStage(domains=["strict"]) as stage:
+        stage.register("orders")
+        stage.register("closed", tenants=["c"])
+        stage.configure("calendar/holidays", {"dates": ["2026-12-25"]})
+        stage.configure("domain/strict", {"tenants": ["default", "b"]})
+        await stage.run_until_idle()
+        for place, each in enumerate(asked, 1):
+            home = stage.layout.partition_of(each.key)
+            partition = (home + each.misplaced) % stage.layout.partitions
+            stage.request(each.key, each.value, domain=each.domain, partition=partition, headers=dict(each.headers))
+            if place % together == 0:
+                await stage.run_until_idle()
+        await stage.advance(61_000)
+        slot = stage.slots[0]
+        assert slot.doubts == 0
+        return {
+            **{topic: [*map(_comparable, stage.records(topic))] for topic in TOPICS},
+            "rows": slot.index.scan(b"", b"\xff", 1 << 30),
+            "counts": {name: count for name, count in slot.slot.counts.items() if count},
+        }
+
+
+def _comparable(record: Incoming) -> tuple[object, ...]:
+    return record.partition, record.key, record.value, tuple(record.headers)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_mix(), st.sampled_from([1, 7, 100]))
+async def test_the_short_way_or_the_long_one(asked: list[Asked], together: int) -> None:
+    short = await _written(asked, together=together)
+    with patch.object(Newcomers, "accept", lambda _self, _items, start, _scene: start):
+        long = await _written(asked, together=together)
+    for what, found in long.items():
+        assert short[what] == found, what
+
+
+@pytest.mark.parametrize("schedule", [once(START_MS + 10_000), cron("*/5 * * * * *", seconds=True)], ids=str)
+async def test_jobs_of_a_known_kind_are_not_decided_one_by_one(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch, schedule: Document
+) -> None:
+    for job_id in ("first", "second"):
+        stage.put(job(job_id, schedule))
+    await stage.run_until_idle()
+
+    def admit(*_arguments: object) -> None:
+        raise AssertionError("decided by itself")
+
+    monkeypatch.setattr(Admission, "admit", admit)
+    for number in range(20):
+        stage.put(job(f"j{number}", schedule, payload={"n": number}), actor="me", verdict="1")
+    await stage.run_until_idle()
+    assert len(stage.jobs()) == 22
+    assert len(stage.verdicts()) == 20
+    assert len(stage.records("noontide.audit")) == 20
+    assert stage.slots[0].doubts == 0
+
+
+async def test_one_that_cannot_be_handled_does_not_hold_up_the_others(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Newcomers._made  # noqa: SLF001 - the fault has to be put where the work is done
+
+    def broken(self: Newcomers, item: object, *rest: object, **more: object) -> object:
+        if b"j3" in repr(item).encode():
+            raise ValueError("no")
+        return made(self, item, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Newcomers, "_made", broken)
+    for number in range(6):
+        stage.put(job(f"j{number}", every("PT10S", anchor_ms=START_MS)))
+    await stage.run_until_idle()
+    assert sorted(stage.jobs()) == [f"j{number}" for number in range(6)]
+    assert not stage.rejected()
+
+
+async def test_a_configuration_that_changes_is_heard(stage: MemoryStage) -> None:
+    for job_id in ("first", "second", "third"):
+        stage.put(job(job_id, once(START_MS + 10_000)))
+    await stage.run_until_idle()
+    stage.configure("target/orders", {"topic": "orders", "tenants": ["others"]})
+    stage.put(job("fourth", once(START_MS + 10_000)))
+    await stage.run_until_idle()
+    assert sorted(stage.jobs()) == ["first", "second", "third"]
+    assert stage.rejected()[0]["problems"][0]["pointer"] == "/target/topic/name"  # type: ignore[index]
+
+
+# --- texts that are not decoded
+
+
+_PIECES = st.sampled_from([
+    b"{", b"}", b"[", b"]", b":", b",", b'"', b'"a":', b'"payload":', b'"id"', b"1", b"0", b"-1", b"1e5", b"1E999", b".5",
+    b"9" * 70, b"9" * 400, b"true", b"nul", b"null", b"NaN", b"\\", b"\\u12", b"\\ud800", b"\xc3\xa9", b"\xff", b"\xed\xa0\x80",
+    b"\0", b"\n", b" ", b"\x01", b"\xef\xbb\xbf", b"/*", b"x", b'"x"', b"1.5", b"01", b"[1]", b'{"b":2}',
+])  # fmt: skip
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.dictionaries(st.text(max_size=3), _JSON, max_size=4).map(orjson.dumps), st.data())
+def test_what_is_not_decoded_could_be(raw: bytes, data: st.DataObject) -> None:
+    """Whatever `plain_texts` lets pass is strict JSON with the same texts."""
+    for _ in range(data.draw(st.integers(0, 3))):
+        at, cut = data.draw(st.integers(0, len(raw))), data.draw(st.integers(0, 2))
+        raw = raw[:at] + data.draw(_PIECES) + raw[at + cut :]
+    texts = plain_texts(raw, limits=DEFAULT_LIMITS)
+    if texts is not None:
+        found = decode_members(raw, limits=DEFAULT_LIMITS)
+        assert [(name, bytes(text)) for name, text in texts.items()] == [
+            (name, bytes(text)) for name, text in found.texts.items()
+        ]
+
+
+@pytest.mark.parametrize("raw", [
+    b'{"a":"\xff"}', b'{"a":1e999}', b'{"a":1E5}', b'{"a":%b}' % (b"9" * 400), b'{"a":"\xed\xa0\x80"}', b"[1]", b"1", b"",
+    b'{"a":' * 65 + b"1" + b"}" * 65, b'{"a":1} x',
+])  # fmt: skip
+def test_what_has_to_be_decoded(raw: bytes) -> None:
+    assert plain_texts(raw, limits=DEFAULT_LIMITS) is None
+
+
+def test_a_definition_at_the_limit_and_one_byte_more() -> None:
+    raw = b'{"a":"%b"}' % (b"x" * 1_000)
+    limits = Limits(payload_max_bytes=len(raw), envelope_max_bytes=0)
+    assert plain_texts(raw, limits=limits) is not None
+    assert plain_texts(raw + b" ", limits=limits) is None
