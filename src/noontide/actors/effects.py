@@ -27,6 +27,7 @@ from noontide.records.topics import Layout
 from noontide.records.worker_inbox import Answer
 
 Key = bytes
+_record: Callable[..., Record] = tuple.__new__
 
 
 class Hold(NamedTuple):
@@ -163,10 +164,9 @@ class Effects:
 
     def put_cursor(self, partition: int, job_id: bytes, cursor: Cursor) -> None:
         """A job moves on. The due row of the cursor before it must have been taken or unscheduled."""
-        value = state.encode_cursor(cursor)
-        self.outputs[self.names.state].append(Record(state.CURSOR + job_id, value))
+        value, due = state.encode_cursor(cursor), rows.due_row_of(partition, job_id, cursor)
+        self.outputs[self.names.state].append(_record(Record, (state.CURSOR + job_id, value, ())))
         self._puts[rows.cursor_key(partition, job_id)] = value
-        due = rows.due_row_of(partition, job_id, cursor)
         if due is not None:
             self._puts[due[0]] = due[1]
             self.due_changes[partition].append(due)

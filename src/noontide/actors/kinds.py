@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 import orjson
+from msgspec import Raw
 
 from noontide.actors.next_cursor import Terms, cursor_after
 from noontide.core.cursor import JobState
-from noontide.core.envelope import Envelope
+from noontide.core.envelope import PAYLOAD_MARK, Envelope, opening
 from noontide.core.job import Job
 from noontide.core.limits import Limits
 from noontide.core.occurrence import spread_offset
@@ -93,6 +94,14 @@ class Kind:
             if turn is not None:
                 self._turns[schedule] = turn
         return turn
+
+    def document(self, job_id: bytes, payload: Raw | None, turn: Turn) -> tuple[bytes, int, int]:
+        """The normalised document, and where in it the payload is: place and length."""
+        start = opening(job_id, self.envelope.tenant)
+        if payload is None:
+            return start + turn.ending, 0, 0
+        start, text = start + PAYLOAD_MARK, bytes(payload)
+        return b"%b%b%b" % (start, text, turn.ending), len(start), len(text)
 
     def _recurring(self, schedule: bytes, at_ms: int) -> Turn | None:
         shape = standing_shape(schedule, local=self.envelope.local, limits=self.limits)

@@ -8,32 +8,35 @@ once (`kinds`); here the parts are put together. Both ways write the same bytes,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from noontide.actors.admission import Admission
 from noontide.actors.effects import Scene
 from noontide.actors.guards import Accepted
-from noontide.actors.kinds import Kind, Kinds, Turn
+from noontide.actors.kinds import Kind, Kinds
 from noontide.actors.next_cursor import Terms as CursorTerms
 from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.cursor import Cursor, JobState
 from noontide.core.definition import known_envelope
-from noontide.core.envelope import PAYLOAD_MARK, opening, said_by
+from noontide.core.envelope import said_by
 from noontide.core.errors import InvalidDefinition
 from noontide.core.ids import is_job_id
 from noontide.core.limits import DEFAULT_LIMITS
 from noontide.core.payload import Texts, plain_texts
-from noontide.ports.record_log import Headers, Record, TopicPartition
-from noontide.records import rows, state
-from noontide.records.job_row import hash_of
+from noontide.ports.record_log import Headers, Record
+from noontide.records import rows
+from noontide.records.job_row import Own, hash_of
 from noontide.records.jobs import time_headers
 from noontide.records.request_headers import Terms, read_headers, read_terms
 from noontide.records.requests import Define
 from noontide.records.requests import Kind as Asked
 
 _JSON = "application/json"
+_record: Callable[..., Record] = tuple.__new__
+_cursor: Callable[..., Cursor] = tuple.__new__
+_own: Callable[..., Own] = tuple.__new__
 
 
 class _Sender(NamedTuple):
@@ -70,16 +73,6 @@ class _Sender(NamedTuple):
         )
 
 
-class _Newcomer(NamedTuple):
-    """A new job, ready to be written."""
-
-    key: bytes
-    row: bytes
-    record: Record
-    cursor: bytes
-    due: tuple[bytes, bytes]
-
-
 class Newcomers:
     """Accepts plain new jobs of one partition. kinds: those that its slot has met."""
 
@@ -90,6 +83,7 @@ class Newcomers:
         self._settings = settings
         self._limits = settings.definition
         self._value_max_bytes = min(self._limits.definition_max_bytes, DEFAULT_LIMITS.definition_max_bytes)
+        self._row_key, self._cursor_key = rows.job_key(partition, b""), rows.cursor_key(partition, b"")
         self._times_ms, self._times = 0, time_headers(0)
 
     def accept(self, items: Sequence[Input], start: int, scene: Scene) -> int:
@@ -98,46 +92,62 @@ class Newcomers:
         Of that one nothing is in the effects, whatever went wrong with it.
         """
         sender: _Sender | None = None
+        place = start
         for place in range(start, len(items)):
             item = items[place]
             try:
                 if sender is None or item.headers != sender.headers or item.origin.topic != sender.topic:
                     sender = _Sender.of(item, self._kinds.under(scene.world.config))
-                newcomer = self._newcomer(item, sender, scene) if sender.is_plain and not item.forwarded else None
+                if not sender.is_plain or item.forwarded or not self._accepted(item, sender, scene):
+                    return place
             except Exception:  # noqa: BLE001 - by itself it will show what is wrong with it
                 return place
-            if newcomer is None:
-                return place
-            self._put(newcomer, scene)
             if sender.wants_more:
                 self._conclude(item, sender, scene)
         return len(items)
 
-    def _newcomer(self, item: Input, sender: _Sender, scene: Scene) -> _Newcomer | None:
-        """The job, when it can be made without a closer look."""
-        key, value = item.key, item.value
-        if not key or value is None or len(value) > self._value_max_bytes or not self._is_new(key, scene):
-            return None
+    def _accepted(self, item: Input, sender: _Sender, scene: Scene) -> bool:
+        """Accept the job, when it can be made without a closer look."""
+        key, value, at_ms = item.key, item.value, item.appended_ms
+        if not key or value is None or len(value) > self._value_max_bytes:
+            return False
+        key_hash = hash_of(key)
+        if not self._is_new(key, key_hash, scene):
+            return False
         texts = plain_texts(value, limits=self._limits)
         if texts is None or len(texts) > self._limits.fields_max:
-            return None
+            return False
         schedule, payload, named = _taken_schedule(texts), texts.pop("payload", None), texts.pop("id", None)
         if schedule is None or (named is not None and bytes(named) != b'"%b"' % key):
-            return None
+            return False
         kind = self._kind(texts, item, sender, scene)
-        turn = None if kind is None else kind.turn(schedule, item.appended_ms)
+        turn = None if kind is None else kind.turn(schedule, at_ms)
         if kind is None or turn is None:
-            return None
-        return self._made(item, sender, kind, turn, payload=None if payload is None else bytes(payload))
+            return False
+        document, payload_at, size = kind.document(key, payload, turn)
+        if size > self._limits.payload_max_bytes or len(document) > self._limits.definition_max_bytes:
+            return False
+        offset = item.origin.offset
+        etag, spread_ms = b"%b%d" % (sender.etag, offset), turn.spread_ms(key)
+        own = key, key_hash, spread_ms, turn.schedule_key, etag, at_ms, document, payload_at, size
+        cursor = _cursor(Cursor, (JobState.ACTIVE, turn.due_ms, turn.due_ms + spread_ms, 0, 1, None, at_ms, None))
+        if at_ms != self._times_ms:
+            self._times_ms, self._times = at_ms, time_headers(at_ms)
+        headers = [("etag", etag), ("origin", b"%b%d" % (sender.origin, offset)), kind.tenant, *self._times]
+        row, record = turn.form.row(_own(Own, own)), _record(Record, (key, document, headers))
+        scene.effects.put_job(self._partition, key, row=row, record=record)
+        scene.effects.put_cursor(self._partition, key, cursor)
+        scene.effects.counts["accepted"] += 1
+        return True
 
-    def _is_new(self, key: bytes, scene: Scene) -> bool:
+    def _is_new(self, key: bytes, key_hash: int, scene: Scene) -> bool:
         """Whether the id is legal and at home here, and nothing is known of it, and nobody waits for it."""
-        (world, effects), number, job_id = scene, self._partition, key.decode()
+        world, effects = scene
         return (
-            hash_of(key) % world.layout.partitions == number
-            and effects.read(rows.cursor_key(number, key)) is None
-            and effects.read(rows.job_key(number, key)) is None
-            and is_job_id(job_id)
+            key_hash % world.layout.partitions == self._partition
+            and effects.read(self._cursor_key + key) is None
+            and effects.read(self._row_key + key) is None
+            and is_job_id(job_id := key.decode())
             and job_id not in world.ties.dependants
         )
 
@@ -160,42 +170,6 @@ class Newcomers:
             kind = None
         sender.kinds[mark] = kind if kind is not None and kind.is_plain else None
         return sender.kinds[mark]
-
-    def _made(self, item: Input, sender: _Sender, kind: Kind, turn: Turn, *, payload: bytes | None) -> _Newcomer | None:
-        key, offset, at_ms = item.key, item.origin.offset, item.appended_ms
-        assert key is not None
-        start = opening(key, kind.envelope.tenant)
-        place, size = 0, 0
-        if payload is not None:
-            start += PAYLOAD_MARK
-            place, size = len(start), len(payload)
-        document = b"%b%b%b" % (start, payload or b"", turn.ending)
-        if size > self._limits.payload_max_bytes or len(document) > self._limits.definition_max_bytes:
-            return None
-        etag, spread_ms = b"%b%d" % (sender.etag, offset), turn.spread_ms(key)
-        cursor = Cursor(JobState.ACTIVE, turn.due_ms, turn.due_ms + spread_ms, accepted_ms=at_ms)
-        due = rows.due_row_of(self._partition, key, cursor)
-        if due is None:
-            return None
-        row = turn.form.row(
-            key, key_hash=hash_of(key), spread_ms=spread_ms, schedule_key=turn.schedule_key, version=(etag, at_ms),
-            document=document, payload=(place, size),
-        )  # fmt: skip
-        if at_ms != self._times_ms:
-            self._times_ms, self._times = at_ms, time_headers(at_ms)
-        headers = [("etag", etag), ("origin", b"%b%d" % (sender.origin, offset)), kind.tenant, *self._times]
-        return _Newcomer(key, row, Record(key, document, headers), state.encode_cursor(cursor), due)
-
-    def _put(self, new: _Newcomer, scene: Scene) -> None:
-        effects, number = scene.effects, self._partition
-        outputs, changed, names = effects.outputs, effects.index.puts, effects.names
-        outputs[TopicPartition(names.jobs, number)].append(new.record)
-        outputs[names.state].append(Record(state.CURSOR + new.key, new.cursor))
-        changed[rows.job_key(number, new.key)] = new.row
-        changed[rows.cursor_key(number, new.key)] = new.cursor
-        changed[new.due[0]] = new.due[1]
-        effects.due_changes[number].append(new.due)
-        effects.counts["accepted"] += 1
 
     def _conclude(self, item: Input, sender: _Sender, scene: Scene) -> None:
         assert item.key is not None

@@ -110,16 +110,13 @@ class JobRow(NamedTuple):
 def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
     """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
     schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
-    form, job_id = row_form(job, document), job.id.encode()
-    return form.row(
-        job_id,
-        key_hash=hash_of(job_id),
-        spread_ms=spread_offset(job.id, timing=job.timing, period_ms=period_ms),
-        schedule_key=schedule_key.encode(),
-        version=(etag.encode(), created_ms),
-        document=document,
-        payload=_payload_in(document, job),
-    )
+    job_id = job.id.encode()
+    spread_ms = spread_offset(job.id, timing=job.timing, period_ms=period_ms)
+    own = Own(
+        job_id, hash_of(job_id), spread_ms, schedule_key.encode(), etag.encode(), created_ms,
+        document, *_payload_in(document, job),
+    )  # fmt: skip
+    return row_form(job, document).row(own)
 
 
 class RowForm(NamedTuple):
@@ -136,28 +133,34 @@ class RowForm(NamedTuple):
     key: bytes | None
     standing: bytes
 
-    def row(
-        self,
-        job_id: bytes,
-        *,
-        key_hash: int,
-        spread_ms: int,
-        schedule_key: bytes,
-        version: tuple[bytes, int],
-        document: bytes,
-        payload: tuple[int, int],
-    ) -> bytes:
-        """The row of one job. key_hash: of its id. version: (etag, created_ms). payload: (place, length) in document."""
-        shape = self.before + schedule_key + self.behind
-        key, etag = job_id, version[0]
+    def row(self, own: Own) -> bytes:
+        """The row of one job."""
+        job_id, key_hash, spread_ms, schedule_key, etag, created_ms, document, payload_at, size = own
+        shape, key = b"%b%b%b" % (self.before, schedule_key, self.behind), job_id
         if self.key is not None:
             key, key_hash = self.key, hash_of(self.key)
         standing = self.standing and standing_part_of(job_id, self.standing)
         strings = b"%b\0%b\0%b\0%b" % (shape, key, etag, standing)
-        start = _HEADER_BYTES + len(strings)
-        own = _pack_own(spread_ms, key_hash, len(shape), len(key), start + payload[0], payload[1])
-        end = _pack_end(version[1], len(strings))
-        return b"".join((self.common, own, self.other, end, strings, document))
+        length = len(strings)
+        middle = _pack_own(spread_ms, key_hash, len(shape), len(key), _HEADER_BYTES + length + payload_at, size)
+        return b"%b%b%b%b%b%b" % (self.common, middle, self.other, _pack_end(created_ms, length), strings, document)
+
+
+class Own(NamedTuple):
+    """What a row's job has of its own among jobs alike.
+
+    key_hash: of its id, see `JobRow`. payload_at, payload_size: where its payload is in the document; no size = none.
+    """
+
+    job_id: bytes
+    key_hash: int
+    spread_ms: int
+    schedule_key: bytes
+    etag: bytes
+    created_ms: int
+    document: bytes
+    payload_at: int
+    payload_size: int
 
 
 def row_form(job: Job, document: bytes) -> RowForm:
