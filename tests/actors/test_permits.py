@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 from tests.actors.lines import SECOND_MS
 from tests.actors.workers import handler
 
+from noontide.actors.effects import Scene
+from noontide.actors.permits import Permits
 from noontide.core.run import RunState
+from noontide.records.signals import Ask
 from noontide.records.topics import Layout
 from noontide.records.worker_events import Outcome
 from noontide.testing.builders import every, once
 from noontide.testing.memory_stage import MemoryStage
-from noontide.testing.permits_judge import held_permits, standing
+from noontide.testing.permits_judge import held_permits, leaked_permits, standing
 from noontide.testing.scripted_worker import Crew, Work
 from noontide.testing.virtual_clock import START_MS
 
@@ -279,3 +283,20 @@ async def test_whatever_happens(steps: list[str], cap: int) -> None:
         await stage.advance(120 * SECOND_MS)
         assert stage.leases() == {}
         assert standing(stage) == {}
+
+
+async def test_a_leak_would_be_found(stage: MemoryStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault planted on purpose: every third permit is not given back. The judge, which reads topics only, sees it."""
+    asks = itertools.count()
+    tell = Permits._tell
+
+    def forgetful(self: Permits, key: tuple[str, str], ask: Ask, scene: Scene) -> None:
+        lost = ask.back and next(asks) % 3 == 0
+        tell(self, key, Ask(ask.limiter, ask.tenant, ask.count, 0) if lost else ask, scene)
+
+    monkeypatch.setattr(Permits, "_tell", forgetful)
+    stage.configure(TENANT, {"concurrency_max": 4})
+    Crew(stage).hire()
+    put(stage, 12)
+    await stage.advance(60 * SECOND_MS)
+    assert leaked_permits(stage) > 0

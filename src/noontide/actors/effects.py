@@ -15,6 +15,7 @@ from noontide.actors.ties import TieChanges
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem
+from noontide.core.pace import Pace
 from noontide.core.run import Run
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
@@ -128,6 +129,7 @@ class Effects:
         self.decided: list[Decided] = []
         self.counts: Counter[str] = Counter()
         self.ties = TieChanges()
+        self.paces: dict[str, Pace | None] = {}
         self.limited = False
         self.permits: dict[tuple[str, str], tuple[int, int]] = {}
         self.limiters: dict[str, dict[tuple[str, int], Stand]] = {}

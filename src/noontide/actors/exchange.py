@@ -15,6 +15,7 @@ from noontide.actors.graph import Graph
 from noontide.actors.joins import Joins, JoinWork
 from noontide.actors.limiters import Limiters, LimiterWork
 from noontide.actors.mailbox import Mailbox, Message
+from noontide.actors.paces import Paces
 from noontide.actors.partition import Partition, Work
 from noontide.actors.permits import Permits, PermitWork
 from noontide.actors.settings import SchedulerSettings
@@ -55,6 +56,7 @@ class Exchange:
         self.limiters = Limiters(settings.grants_max)
         self.ties = Ties()
         self.graph = Graph(names.layout, self.ties)
+        self.paces = Paces()
         self.expectations = Expectations({number: each.live for number, each in partitions.items()})
         self.joins = Joins(partitions, self.ties, self.graph, settings)
         self._partitions = partitions
@@ -107,6 +109,7 @@ class Exchange:
         self.graph.apply(effects)
         self.joins.apply(effects)
         self.expectations.apply(effects)
+        self.paces.apply(effects)
         self.permits.apply(effects, work.permits)
         self.limiters.apply(effects, work.limiters, world.config)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from noontide.actors.effects import Effects, Hold, Scene, Send
 from noontide.actors.graph import tell_dependants
+from noontide.actors.paces import put_off
 from noontide.actors.timelines import loaded
 from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
@@ -87,6 +88,10 @@ def _offer(claim: Claim, scene: Scene) -> None:
     run, row = claim.run, claim.row
     if run.run_id not in world.promised and effects.published[run.lane] >= world.rooms.get(run.lane, 0):
         wait(claim, effects, reason=f"ready in lane {run.lane}")
+        return
+    if world.paces and (waiting := put_off(run, scene)) is not None:
+        scene.effects.limited = scene.effects.limited or bool(run.permits)
+        wait(claim._replace(run=waiting), effects, reason=waiting.reason)
         return
     queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
     hold = hold_of(claim.partition, row)

@@ -21,11 +21,15 @@ from noontide.actors.closing import FAILED, Answered, Closing, Failure
 from noontide.actors.effects import Effects, Hold, Scene
 from noontide.actors.lane import NEVER_MS, Held, Lane
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.paces import OVERLOADED, note_success, note_trouble
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.errors import NoontideError
 from noontide.core.run import Run, RunEvent, RunState, advance
 from noontide.records import rows
 from noontide.records.worker_events import ERROR_MAX_CHARS, RESULT_MAX_BYTES, End, Frame, Outcome
+
+TIMED_OUT = "timed out"
+"""How the errors of attempts begin that took longer than they may."""
 
 
 class Heard(NamedTuple):
@@ -221,9 +225,13 @@ class LeaseKeeper:
         closing = self._homes[partition].closing
         match end.outcome:
             case Outcome.SUCCEEDED:
+                note_success(run, scene)
                 answered = _answered(end)
                 closing.close(run, scene, state=advance(run.state, RunEvent.SUCCEED), answered=answered)
             case Outcome.FAILED:
+                if end.status in OVERLOADED or (end.error or "").startswith(TIMED_OUT):
+                    why = f"HTTP {end.status}" if end.status in OVERLOADED else TIMED_OUT
+                    note_trouble(run, scene, wait_ms=self._failure(end).wait_ms, why=why)
                 closing.fail(run, self._failure(end), scene)
             case Outcome.CANCELLED:
                 state = advance(run.state, RunEvent.CANCEL)
@@ -255,6 +263,8 @@ class LeaseKeeper:
             closing.requeue(run, scene, reason="nobody claimed it in time")
         elif run.state is RunState.RUNNING and held.running:  # else it was granted in this very cycle
             timed_out = held.ends_ms < held.until_ms
+            if timed_out:
+                note_trouble(run, scene, wait_ms=0, why=TIMED_OUT)
             scene.effects.counts["timed_out" if timed_out else "leases_lost"] += 1
             reason = "timeout" if timed_out else "lease_lost"
             error = f"no end within {held.hold.timeout_ms} ms" if timed_out else f"{run.worker} was silent too long"

@@ -327,7 +327,10 @@ class Slot:
     def _world(self, config: ConfigView) -> World:
         now_ms = self._ports.clock.now_ms()
         routes = self._ports.breakers.routes(config, now_ms)
-        return World(now_ms=now_ms, layout=self.names.layout, config=config, routes=routes, ties=self.exchange.ties)
+        return World(
+            now_ms=now_ms, layout=self.names.layout, config=config, routes=routes, ties=self.exchange.ties,
+            paces=self.exchange.paces.known,
+        )  # fmt: skip
 
     def _next_turn(self, active: list[Partition], count: int) -> list[Partition]:
         """`count` of the active partitions, another one first each time."""

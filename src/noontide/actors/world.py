@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from noontide.actors.ties import Ties
+from noontide.core.pace import Pace
 from noontide.records.config import ConfigView
 from noontide.records.topics import Layout
 
@@ -28,6 +29,7 @@ class World:
     """A snapshot for one cycle. `config_is_fresh`: the configuration was read to its end after the inputs arrived.
 
     rooms: how many runs each lane's window takes beside the promised ones, which come from its queue.
+    paces: targets that are slowed.
     ties: jobs that wait for others, as the slot knows them.
     permitted: runs that take a permit in this cycle, and the limiter it is of.
     """
@@ -41,3 +43,4 @@ class World:
     promised: frozenset[str] = frozenset()
     permitted: Mapping[str, str] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)
+    paces: Mapping[str, Pace] = field(default_factory=dict)
