@@ -26,13 +26,13 @@ import orjson
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.embedded import EmbeddedKafka
-from noontide.adapters.kafka.foreign_topics import create_topics
+from noontide.adapters.kafka.foreign_topics import Unreachable, create_topics
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.errors import NoontideError
-from noontide.ports.record_log import Record, TopicPartition
+from noontide.ports.record_log import Doubt, Record, TopicPartition
 from noontide.records.topics import Layout
 from noontide.testing.chaos_brokers import BrokerBlow, Brokers
 from noontide.testing.chaos_jobs import TARGET, definitions
@@ -266,8 +266,15 @@ def _settled(arena: Arena, ends_ms: int, defined: int) -> Outcome:
     """The judgement, once nothing is missing or live, or when less and less is left no longer for a while."""
     deadline_s, least = time.monotonic() + DRAIN_TIMEOUT_S, 1 << 62
     while True:
-        runs = judge_runs(gather_runs(arena.connection, arena.layout, STARTS))
-        occurrences = check(arena.connection, arena.layout, until_ms=ends_ms)
+        try:
+            runs = judge_runs(gather_runs(arena.connection, arena.layout, STARTS))
+            occurrences = check(arena.connection, arena.layout, until_ms=ends_ms)
+        except (Doubt, Unreachable) as error:  # leaders may still move
+            if time.monotonic() > deadline_s:
+                raise
+            say(f"draining: {error}")
+            wait(LOOK_S)
+            continue
         left = len(occurrences.missing) + len(runs.live) + max(0, defined - occurrences.jobs)
         if left < least:
             deadline_s, least = time.monotonic() + DRAIN_TIMEOUT_S, left
