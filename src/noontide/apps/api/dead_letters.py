@@ -15,7 +15,7 @@ from noontide.apps.api.job_lists import Cursor, Limit, Tenant, merged
 from noontide.apps.api.principal import Operator, Principal, Viewer
 from noontide.apps.api.problems import ApiProblem
 from noontide.apps.api.reading import tenants_seen
-from noontide.apps.api.runs import job_of_run
+from noontide.apps.api.runs import job_of_run, tenant_of_run
 from noontide.apps.api.services import owners_of, writer_of
 from noontide.apps.api.views import dead_view
 from noontide.apps.api.writing import Asked
@@ -118,7 +118,7 @@ async def _redriven(
     run_id = str(view["run_id"])
     try:
         job_id = job_of_run(run_id)
-        tenant = who.tenant if who.tenant is not None else view.get("tenant")
+        tenant = view.get("tenant") or await tenant_of_run(request, who, run_id, job_id)
         value = orjson.dumps({"run_id": run_id})
         async with gate:
             await writer_of(request).ask(Asked(kind=Kind.REDRIVE, job_id=job_id, value=value, who=who, tenant=tenant))

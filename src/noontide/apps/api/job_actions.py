@@ -85,8 +85,8 @@ async def executions(request: Request, job_id: str, who: Viewer, limit: Limit = 
     assert isinstance(answer, wire.Lines)
     items = [execution_view(orjson.loads(bytes(line.execution))) for line in answer.lines]
     shown = [each for each in items if who.sees(str(each.get("tenant")))]
-    if not items:
-        await find_job(request, who, job_id)  # no job and no history: 404
+    if not shown:
+        await find_job(request, who, job_id)  # no job and no history of theirs: 404
     next_cursor = encode_cursor("executions", {"before": answer.more}) if answer.more else None
     return json_response({"items": shown, "next_cursor": next_cursor})
 

@@ -206,7 +206,7 @@ async def _reason(request: Request) -> dict[str, Any]:
 
 async def _asked_about(request: Request, who: Principal, kind: Kind, run_id: str, said: dict[str, Any]) -> Response:
     job_id = job_of_run(run_id)
-    tenant = await _tenant_of_run(request, who, run_id, job_id)
+    tenant = await tenant_of_run(request, who, run_id, job_id)
     value = orjson.dumps({**said, "run_id": run_id})
     try:
         await writer_of(request).ask(Asked(kind=kind, job_id=job_id, value=value, who=who, tenant=tenant))
@@ -218,7 +218,7 @@ async def _asked_about(request: Request, who: Principal, kind: Kind, run_id: str
     return json_response(await shown_run(request, who, run_id))
 
 
-async def _tenant_of_run(request: Request, who: Principal, run_id: str, job_id: str) -> str | None:
+async def tenant_of_run(request: Request, who: Principal, run_id: str, job_id: str) -> str | None:
     """Whose run it is, for somebody who speaks for several tenants; the job may be gone."""
     if who.everywhere or who.tenant is not None:
         return await tenant_meant(request, who, job_id)

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import click
 
+from noontide.apps.cli.faults import DONE, NO_ANSWER, REFUSED, USAGE, Fault
+from noontide.apps.cli.remote import server_option, way_of
 from noontide.core.errors import InvalidDefinition, NoontideError
 
 if TYPE_CHECKING:
     from noontide.adapters.kafka.connection import KafkaConnection
     from noontide.records.topics import Layout
-
-DONE: Final = 0
-REFUSED: Final = 1
-USAGE: Final = 2
-NO_ANSWER: Final = 3
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_PREFIX: Final = "noontide."
@@ -30,16 +27,12 @@ SECRET_VARIABLE: Final = "NOONTIDE_INTERNAL_SECRET"
 SECRET_BYTES_MIN: Final = 16
 _SECURITY_VARIABLE: Final = "NOONTIDE_KAFKA_SECURITY_"
 
+__all__ = (
+    "BROKER_OPTIONS", "DONE", "NO_ANSWER", "REFUSED", "USAGE", "Cluster", "Fault", "broker_options", "guarded",
+)  # fmt: skip
+
 P = ParamSpec("P")
 _Command = Callable[..., Any]
-
-
-class Fault(click.ClickException):
-    """Something a person can put right: one line on standard error and an exit code."""
-
-    def __init__(self, message: str, *, exit_code: int = REFUSED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # click reads it from the instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +86,17 @@ BROKER_OPTIONS = (
 def broker_options(command: _Command) -> _Command:
     """The shared options, as one argument `cluster` of the command; foreseeable errors become one line."""
 
+    way = way_of(command)
+
     @wraps(command)
-    def run(bootstrap: str, prefix: str, kafka_config: Path | None, **options: Any) -> Any:
+    def run(bootstrap: str, prefix: str, kafka_config: Path | None, server: str | None = None, **options: Any) -> Any:
+        if way is not None and server:
+            return way(server, **options)
         cluster = Cluster(bootstrap=bootstrap, prefix=prefix, security=security_of(kafka_config))
         return guarded(command, cluster)(cluster=cluster, **options)
 
-    return reduce(lambda inner, option: option(inner), reversed(BROKER_OPTIONS), run)
+    chosen = BROKER_OPTIONS if way is None else (server_option, *BROKER_OPTIONS)
+    return reduce(lambda inner, option: option(inner), reversed(chosen), run)
 
 
 def guarded(command: Callable[P, Any], cluster: Cluster) -> Callable[P, Any]:

@@ -35,7 +35,7 @@ def config() -> None:
 @broker_options
 def put(key: str, value: str, cluster: Cluster) -> None:
     """Set KEY to VALUE: JSON, the name of a file (JSON or YAML), or - for standard input."""
-    text = _text_of(value)
+    text = text_of(value)
     try:
         document = check_config(_named(key), text)
     except InvalidDefinition as refused:
@@ -107,7 +107,7 @@ def _shown(key: str, value: bytes) -> str:
     return shown.decode("utf-8", "replace")
 
 
-def _text_of(value: str) -> bytes:
+def text_of(value: str) -> bytes:
     """JSON text of a VALUE argument."""
     if value.lstrip().startswith("{"):
         return value.encode("utf-8", "surrogateescape")

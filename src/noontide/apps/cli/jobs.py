@@ -85,7 +85,7 @@ def add(cluster: Cluster, **given: Any) -> None:
     from noontide.apps.cli.put import put
 
     options, create = _put_options(given), given.pop("create_topic")
-    document = _document(given)
+    document = document_of(given)
     if given["topic"] is not None:
         _need_topic(cluster, given["topic"], create=create)
     put([Source(text=document, place="the job")], cluster=cluster, options=options)
@@ -286,7 +286,7 @@ def _put_options(given: dict[str, Any]) -> Options:
     return replace(Options(), **{name: given.pop(name) for name in names})
 
 
-def _document(given: dict[str, Any]) -> bytes:
+def document_of(given: dict[str, Any]) -> bytes:
     """The definition that the options of `add` make."""
     target: object = given["target"]
     if (given["topic"] is None) == (target is None):

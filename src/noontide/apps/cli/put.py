@@ -39,7 +39,7 @@ class Options:
 
 def put(sources: Sequence[Source], *, cluster: Cluster, options: Options) -> None:
     """Check, send and report. Raises Fault or exits with 1 when anything was not accepted, 3 when nobody answered."""
-    requests, faulty = _checked(sources, prefix=cluster.prefix)
+    requests, faulty = checked(sources, prefix=cluster.prefix)
     if faulty and (not options.keep_going or not requests):
         raise Fault(f"{plural(faulty, 'definition')} of {len(sources):,} cannot be accepted; nothing was sent")
     layout = cluster.layout()
@@ -54,7 +54,7 @@ def put(sources: Sequence[Source], *, cluster: Cluster, options: Options) -> Non
         raise SystemExit(REFUSED)
 
 
-def _checked(sources: Sequence[Source], *, prefix: str) -> tuple[list[Request], int]:
+def checked(sources: Sequence[Source], *, prefix: str) -> tuple[list[Request], int]:
     """Requests for what can be accepted; problems of the rest are said, and how many definitions they are in."""
     now_ms, problems = wall_now_ms(), _Problems()
     requests: list[Request] = []
