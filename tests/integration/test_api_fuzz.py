@@ -1,4 +1,4 @@
-"""What the OpenAPI document allows, and what it does not, sent to a running API: nothing may be a fault of ours."""
+"""As tests/apps/api/test_fuzz.py, through the real broker and a real scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tests.integration.scheduler_process import SchedulerProcess
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 EXAMPLES = 5
+pytestmark = pytest.mark.slow
 schema = schemathesis.openapi.from_path(FILE)
+
+
+@schemathesis.serializer("application/x-ndjson")
+def _lines(_context: object, value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else repr(value).encode()
 
 
 @pytest.fixture(scope="module")

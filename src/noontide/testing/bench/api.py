@@ -37,7 +37,7 @@ class ApiOptions:
     """seconds: of each part. connections: that ask at once. rate: creates per second where their time is measured."""
 
     seconds: float = 10.0
-    connections: int = 64
+    connections: int = 128
     rate: int = 500
     batches: int = 5
 
