@@ -15,6 +15,7 @@ from msgspec import Raw
 from noontide.actors.admission import Admission
 from noontide.actors.kinds import Kind, Turn
 from noontide.actors.newcomers import Newcomers
+from noontide.actors.settings import SchedulerSettings
 from noontide.core.envelope import Envelopes
 from noontide.core.limits import DEFAULT_LIMITS, Limits
 from noontide.core.payload import decode_members, plain_texts
@@ -142,7 +143,7 @@ def _comparable(record: Incoming) -> tuple[object, ...]:
 @given(_mix(), st.sampled_from([1, 7, 100]))
 async def test_the_short_way_or_the_long_one(asked: list[Asked], together: int) -> None:
     short = await _written(asked, together=together)
-    with patch.object(Newcomers, "accept", lambda _self, _items, start, _scene: start):
+    with patch.object(Newcomers, "accept", lambda _self, _items, start, *_: start):
         long = await _written(asked, together=together)
     for what, found in long.items():
         assert short[what] == found, what
@@ -222,7 +223,7 @@ def test_what_is_not_decoded_could_be(raw: bytes, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 3))):
         at, cut = data.draw(st.integers(0, len(raw))), data.draw(st.integers(0, 2))
         raw = raw[:at] + data.draw(_PIECES) + raw[at + cut :]
-    texts = plain_texts(raw, limits=DEFAULT_LIMITS)
+    texts = plain_texts(raw, depth_max=DEFAULT_LIMITS.depth_max)
     if texts is not None:
         found = decode_members(raw, limits=DEFAULT_LIMITS)
         assert [(name, bytes(text)) for name, text in texts.items()] == [
@@ -235,11 +236,15 @@ def test_what_is_not_decoded_could_be(raw: bytes, data: st.DataObject) -> None:
     b"[1]", b"1", b"", b'{"a":' * 65 + b"1" + b"}" * 65, b'{"a":1} x',
 ])  # fmt: skip
 def test_what_has_to_be_decoded(raw: bytes) -> None:
-    assert plain_texts(raw, limits=DEFAULT_LIMITS) is None
+    assert plain_texts(raw, depth_max=DEFAULT_LIMITS.depth_max) is None
 
 
-def test_a_definition_at_the_limit_and_one_byte_more() -> None:
-    raw = b'{"a":"%b"}' % (b"x" * 1_000)
-    limits = Limits(payload_max_bytes=len(raw), envelope_max_bytes=0)
-    assert plain_texts(raw, limits=limits) is not None
-    assert plain_texts(raw + b" ", limits=limits) is None
+async def test_a_definition_at_the_limit_and_one_byte_more() -> None:
+    settings = SchedulerSettings(definition=Limits(payload_max_bytes=1_000, envelope_max_bytes=200))
+    async with MemoryStage(settings=settings) as stage:
+        stage.register("orders")
+        for number in range(5):
+            stage.put(job(f"j{number}", once(START_MS + 10_000), payload="x" * (998 + number // 4)))
+        await stage.run_until_idle()
+        assert sorted(stage.jobs()) == ["j0", "j1", "j2", "j3"]
+        assert stage.rejected()[0]["problems"][0]["pointer"] == "/payload"  # type: ignore[index]

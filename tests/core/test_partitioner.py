@@ -7,7 +7,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noontide.core.partitioner import murmur2, partition_for
+from noontide.core.partitioner import TOGETHER_MIN, murmur2, murmur2_all, partition_for
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2 (signed there)
 JAVA_VECTORS = {
@@ -47,3 +47,15 @@ def test_sign_bit_is_dropped_not_negated() -> None:
     # murmur2("21") is negative in Java: abs() would give another partition than the mask does
     assert partition_for("21", 64) == (-973932308 & 0x7FFFFFFF) % 64
     assert partition_for("21", 64) != abs(-973932308) % 64
+
+
+@given(st.lists(st.integers(0, 9).flatmap(lambda size: st.binary(min_size=size, max_size=size)), max_size=200))
+def test_all_at_once_as_one_by_one(keys: list[bytes]) -> None:
+    assert murmur2_all(keys) == [murmur2(key) for key in keys]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 36, 37, 200, 1000])
+@pytest.mark.parametrize("count", [TOGETHER_MIN - 1, TOGETHER_MIN, 100])
+def test_keys_of_one_length_at_once(size: int, count: int) -> None:
+    keys = [bytes((place * 37 + number * 101 + size) & 0xFF for place in range(size)) for number in range(count)]
+    assert murmur2_all(keys) == [aiokafka_murmur2(key) & 0xFFFFFFFF for key in keys]

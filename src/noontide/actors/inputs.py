@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from noontide.actors.lease_keeper import Heard
@@ -15,6 +15,8 @@ from noontide.records.signals import decode_signal
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
 from noontide.records.worker_events import decode_frame
 
+_origin: Callable[..., Origin] = tuple.__new__
+_input: Callable[..., Input] = tuple.__new__
 SIGNALS, WORKER_EVENTS = "signals", "worker-events."
 Positions = Mapping[int | str, Mapping[str, int]]
 """Next offsets per input, by partition or mailbox; see `records.state.Position`."""
@@ -84,9 +86,13 @@ class Inputs:
 
     def request(self, record: Incoming) -> Input | Message | None:
         """The request or message in a record; None for a record of `signals` that is neither."""
-        source = Origin(self._short(record.topic), record.partition, record.offset)
+        topic, partition, offset, appended_ms, key, value, headers = record
+        source = _origin(Origin, (self._short(topic), partition, offset))
         if source.topic != SIGNALS:
-            return Input(source, source, record.appended_ms, record.key, record.value, record.headers)
+            return _input(Input, (source, source, appended_ms, key, value, headers, False))
+        return self._signal(record, source)
+
+    def _signal(self, record: Incoming, source: Origin) -> Input | Message | None:
         signal = decode_signal(record.value, record.headers)
         if signal is not None:
             return Message(source, record.partition % self._layout.slots, signal)

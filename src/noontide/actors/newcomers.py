@@ -16,6 +16,7 @@ from noontide.actors.effects import Scene
 from noontide.actors.guards import Accepted
 from noontide.actors.kinds import Kind, Kinds
 from noontide.actors.next_cursor import Terms as CursorTerms
+from noontide.actors.poison import Poisoned
 from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.cursor import Cursor, JobState
@@ -24,10 +25,11 @@ from noontide.core.envelope import said_by
 from noontide.core.errors import InvalidDefinition
 from noontide.core.ids import is_job_id
 from noontide.core.limits import DEFAULT_LIMITS
+from noontide.core.partitioner import murmur2_all
 from noontide.core.payload import Texts, plain_texts
 from noontide.ports.record_log import Headers, Record
 from noontide.records import rows
-from noontide.records.job_row import Own, hash_of
+from noontide.records.job_row import Own
 from noontide.records.jobs import time_headers
 from noontide.records.request_headers import Terms, read_headers, read_terms
 from noontide.records.requests import Define
@@ -82,23 +84,24 @@ class Newcomers:
         self._kinds = kinds
         self._settings = settings
         self._limits = settings.definition
-        self._value_max_bytes = min(self._limits.definition_max_bytes, DEFAULT_LIMITS.definition_max_bytes)
+        self._document_max_bytes = self._limits.definition_max_bytes
+        self._value_max_bytes = min(self._document_max_bytes, DEFAULT_LIMITS.definition_max_bytes)
         self._row_key, self._cursor_key = rows.job_key(partition, b""), rows.cursor_key(partition, b"")
         self._times_ms, self._times = 0, time_headers(0)
 
-    def accept(self, items: Sequence[Input], start: int, scene: Scene) -> int:
+    def accept(self, items: Sequence[Input], start: int, scene: Scene, hashes: Sequence[int]) -> int:
         """Accept requests from `start` on while they are plain; returns the place of the first that is not.
 
-        Of that one nothing is in the effects, whatever went wrong with it.
+        Of that one nothing is in the effects, whatever went wrong with it. hashes: of all items, by `hashes_of`.
+        Raises Poisoned.
         """
         sender: _Sender | None = None
-        place = start
         for place in range(start, len(items)):
             item = items[place]
             try:
                 if sender is None or item.headers != sender.headers or item.origin.topic != sender.topic:
                     sender = _Sender.of(item, self._kinds.under(scene.world.config))
-                if not sender.is_plain or item.forwarded or not self._accepted(item, sender, scene):
+                if not sender.is_plain or item.forwarded or not self._accepted(item, hashes[place], sender, scene):
                     return place
             except Exception:  # noqa: BLE001 - by itself it will show what is wrong with it
                 return place
@@ -106,15 +109,14 @@ class Newcomers:
                 self._conclude(item, sender, scene)
         return len(items)
 
-    def _accepted(self, item: Input, sender: _Sender, scene: Scene) -> bool:
-        """Accept the job, when it can be made without a closer look."""
+    def _accepted(self, item: Input, key_hash: int, sender: _Sender, scene: Scene) -> bool:
+        """Accept the job, when it can be made without a closer look. Adds all of it to the effects, or nothing."""
         key, value, at_ms = item.key, item.value, item.appended_ms
         if not key or value is None or len(value) > self._value_max_bytes:
             return False
-        key_hash = hash_of(key)
         if not self._is_new(key, key_hash, scene):
             return False
-        texts = plain_texts(value, limits=self._limits)
+        texts = plain_texts(value, depth_max=self._limits.depth_max)
         if texts is None or len(texts) > self._limits.fields_max:
             return False
         schedule, payload, named = _taken_schedule(texts), texts.pop("payload", None), texts.pop("id", None)
@@ -125,7 +127,7 @@ class Newcomers:
         if kind is None or turn is None:
             return False
         document, payload_at, size = kind.document(key, payload, turn)
-        if size > self._limits.payload_max_bytes or len(document) > self._limits.definition_max_bytes:
+        if size > self._limits.payload_max_bytes or len(document) > self._document_max_bytes:
             return False
         offset = item.origin.offset
         etag, spread_ms = b"%b%d" % (sender.etag, offset), turn.spread_ms(key)
@@ -175,7 +177,15 @@ class Newcomers:
         assert item.key is not None
         assert item.value is not None
         request = Define(job_id=item.key.decode(), terms=sender.terms, document=item.value)
-        self._admission.conclude(request, Accepted(item.origin.etag), item, scene, before=None)
+        try:
+            self._admission.conclude(request, Accepted(item.origin.etag), item, scene, before=None)
+        except Exception as error:
+            raise Poisoned(self._partition, item, error) from error
+
+
+def hashes_of(items: Sequence[Input]) -> list[int]:
+    """The `key_hash` of each request, see `records.job_row.JobRow`."""
+    return [hashed & 0x7FFFFFFF for hashed in murmur2_all([item.key or b"" for item in items])]
 
 
 def _taken_schedule(texts: Texts) -> bytes | None:

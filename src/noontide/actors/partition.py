@@ -25,7 +25,8 @@ from noontide.actors.guards import wanted_guard
 from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.kinds import Kinds
 from noontide.actors.live_runs import LiveRuns, is_free
-from noontide.actors.newcomers import Newcomers
+from noontide.actors.newcomers import Newcomers, hashes_of
+from noontide.actors.poison import Poisoned
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.request_input import Input, named_run
 from noontide.actors.review import review
@@ -34,7 +35,7 @@ from noontide.actors.timers import DueItem, DueWindow
 from noontide.actors.volley import Volley
 from noontide.actors.world import Route, World
 from noontide.core.cursor import Cursor, JobState
-from noontide.core.errors import InvalidDefinition, NoontideError
+from noontide.core.errors import InvalidDefinition
 from noontide.core.run import Run, RunEvent, advance
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
@@ -45,15 +46,6 @@ Item = Input | Delivered | Run | DueItem
 
 FRESH_PART = 4
 """When more is due than one cycle takes, a part of it (one in so many) goes to what fell due last."""
-
-
-class Poisoned(NoontideError):
-    """Deciding one item failed; the rest of the work is decided again without it."""
-
-    def __init__(self, partition: int, item: object, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
-        self.partition = partition
-        self.item = item
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,12 +167,14 @@ class Partition:
     def wanted(self, work: Work) -> Iterable[bytes]:
         """Keys of the rows that deciding this work reads."""
         number = self.number
+        job_row, cursor_row = rows.job_key(number, b""), rows.cursor_key(number, b"")
         for item in work.inputs:
             if item.key is not None:
-                yield rows.job_key(number, item.key)
-                yield rows.cursor_key(number, item.key)
-                yield from self._wanted_dead(item)
-                yield from wanted_guard(number, item)
+                yield job_row + item.key
+                yield cursor_row + item.key
+                if item.headers:
+                    yield from self._wanted_dead(item)
+                    yield from wanted_guard(number, item)
         for event in work.deliveries:
             job_id = event.run_id.rpartition(":")[0].encode()
             yield rows.claimed_key(number, event.run_id.encode())
@@ -234,9 +228,10 @@ class Partition:
     def _requests(self, work: Work, scene: Scene) -> None:
         """Plain new jobs are accepted in a row, what stands between them one by one."""
         inputs, place = work.inputs, 0
+        hashes = hashes_of(inputs)
         while place < len(inputs):
             if not work.set_aside:
-                place = self._newcomers.accept(inputs, place, scene)
+                place = self._newcomers.accept(inputs, place, scene, hashes)
             self._each(inputs[place : place + 1], work.set_aside, scene)
             place += 1
 

@@ -25,8 +25,9 @@ from noontide.actors.lease_keeper import Heard, Homes, LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.mailbox import Message, Misread
-from noontide.actors.partition import Budget, Partition, Poisoned, Work
+from noontide.actors.partition import Budget, Partition, Work
 from noontide.actors.plan import Plan
+from noontide.actors.poison import Poisoned
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.reflected import Reflected
 from noontide.actors.request_input import Input
@@ -354,8 +355,11 @@ class Slot:
         for number, work in plan.work.items():
             for item in work.inputs:
                 name = number if not item.forwarded else self.mailbox_name
-                at = plan.positions.setdefault(name, dict(self.positions[name]))
-                at[item.source.name] = max(at.get(item.source.name, 0), item.source.offset + 1)
+                at = plan.positions.get(name)
+                if at is None:
+                    at = plan.positions[name] = dict(self.positions[name])
+                source = item.source.name
+                at[source] = max(at.get(source, 0), item.source.offset + 1)
         for message in plan.exchange.messages:
             at = plan.positions.setdefault(self.mailbox_name, dict(self.positions[self.mailbox_name]))
             at[message.source.name] = max(at.get(message.source.name, 0), message.source.offset + 1)

