@@ -262,3 +262,22 @@ async def test_occurrences_of_a_range_say_what_was_decided(memory: MemoryApi, ht
     assert "overlap" in answer.json()["items"][1]["reason"]
     backwards = await http.get("/v1/jobs/o/occurrences", params={"from": query["to"], "to": query["from"]})
     assert problem(backwards) == (422, "invalid")
+
+
+async def test_the_share_of_a_tenant(memory: MemoryApi, http: httpx.AsyncClient) -> None:
+    memory.stage.configure("tenant/capped", {"concurrency_max": 2, "weight": 3})
+    for number in range(5):
+        body = {"id": f"c-{number}", "tenant": "capped", "run_at": "2026-03-01T00:00:00Z", "target": "handler:x"}
+        assert (await http.post("/v1/jobs", json=body)).status_code == 201
+    await memory.stage.run_until_idle()
+    answer = await http.get("/v1/tenants/capped/share")
+    assert answer.status_code == 200, answer.text
+    (limiter,) = answer.json()["limiters"]
+    assert limiter == {
+        "limiter": "tenant/capped", "concurrency_max": 2, "starts_per_second_max": None,
+        "given": 2, "running": 0, "waiting": 3,
+    }  # fmt: skip
+    assert answer.json()["weight"] == 3
+    assert answer.json()["lanes"] == [{"lane": "default", "ready": 0, "queued": 2, "running": 0, "waiting": 3}]
+    nobody = (await http.get("/v1/tenants/other/share")).json()
+    assert (nobody["limiters"], nobody["lanes"]) == ([], [])

@@ -21,6 +21,7 @@ from noontide.apps.api import (
     preview,
     requests,
     runs,
+    shares,
 )
 from noontide.apps.api.gate import Gate
 from noontide.apps.api.openapi import openapi_of
@@ -42,6 +43,7 @@ ROUTERS: Sequence[APIRouter] = (
     dead_letters.router,
     configuration.router,
     cluster.router,
+    shares.router,
     health.router,
 )
 DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."

@@ -15,11 +15,13 @@ from noontide.apps.port import wire
 from noontide.apps.port.board import API_REQUESTS, Board
 from noontide.apps.port.matching import execution_matches, job_matches, live_matches
 from noontide.apps.port.recents import Entry, Recents
+from noontide.apps.shares import lane_shares, limiter_shares
 from noontide.core.run import RunState
 from noontide.ports.due_index import DueIndex, IndexFailed
-from noontide.records import rows
+from noontide.records import rows, state
 from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.leases import decode_lease
+from noontide.records.limit_book import NO_LIMITS
 from noontide.records.state import verdict_record_key
 from noontide.records.topics import Layout
 
@@ -76,6 +78,8 @@ class Queries:
                 return self._verdicts(question)
             case wire.Workers():
                 return self._workers(question)
+            case wire.Shares():
+                return self._shares(question)
             case _:
                 return await self._runs(question)
 
@@ -309,6 +313,28 @@ class Queries:
                     if run.state is RunState.RUNNING and run.worker is not None:
                         _count(workers, run.worker, run.lane, run.granted_ms)
         return wire.FoundWorkers(workers=list(workers.values()), lanes=lanes)
+
+    # --- shares
+
+    def _shares(self, question: wire.Shares) -> wire.FoundShares:
+        given: dict[bytes, bytes] = {}
+        runs = []
+        for slot in question.slots:
+            _, index = self._open(slot)
+            numbers = self._layout.partitions_of(slot)
+            for key, _, value in _rows_after(index, numbers[0], rows.NOTE, state.LIMITER):
+                if not key.startswith(state.LIMITER):
+                    break
+                if state.limiter_key_parts(key)[1] == question.tenant:
+                    given[key] = value
+            for number in numbers:
+                found = islice(_rows_after(index, number, b"l", b""), WORKERS_SCANNED_MAX)
+                leases = (decode_lease(run_id, value) for run_id, _, value in found)
+                runs += [run for run in leases if run.tenant == question.tenant]
+        return wire.FoundShares(
+            limiters=[(each.limiter, *each[5:]) for each in limiter_shares(given, runs, NO_LIMITS)],
+            lanes=[(each.lane, *each[3:]) for each in lane_shares(runs, NO_LIMITS)],
+        )
 
 
 def chunk_end(scanned: int, last: str) -> str | None:

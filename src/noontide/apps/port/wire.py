@@ -118,7 +118,14 @@ class Workers(Question, tag="workers"):
     slots: list[int]
 
 
-Asked = Jobs | JobPage | RunStory | LivePage | DeadPage | Executions | History | Verdicts | Workers
+class Shares(Question, tag="shares"):
+    """What a tenant has of what is limited, and its runs in each lane, in some slots."""
+
+    slots: list[int]
+    tenant: str
+
+
+Asked = Jobs | JobPage | RunStory | LivePage | DeadPage | Executions | History | Verdicts | Workers | Shares
 
 
 class Answer(msgspec.Struct, tag_field="is", kw_only=True, omit_defaults=True):
@@ -220,7 +227,14 @@ class FoundWorkers(Answer, tag="workers"):
     lanes: dict[str, dict[str, int]]
 
 
-Answered = Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
+class FoundShares(Answer, tag="shares"):
+    """limiters: (limiter, given, running, waiting); lanes: (lane, ready, queued, running, waiting); of these slots."""
+
+    limiters: list[tuple[str, int, int, int]]
+    lanes: list[tuple[str, int, int, int, int]]
+
+
+Answered = FoundShares | Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
 
 encode = msgspec.json.Encoder().encode
 decode_questions = msgspec.json.Decoder(list[Asked]).decode
