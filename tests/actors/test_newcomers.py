@@ -204,6 +204,7 @@ async def test_a_configuration_that_changes_is_heard(stage: MemoryStage) -> None
 
 _PIECES = st.sampled_from([
     b"{", b"}", b"[", b"]", b":", b",", b'"', b'"a":', b'"payload":', b'"id"', b"1", b"0", b"-1", b"1e5", b"1E999",
+    b":-2.5e999", b"[1e400",
     b".5", b"9" * 70, b"9" * 400, b"true", b"nul", b"null", b"NaN", b"\\", b"\\u12", b"\\ud800", b"\xc3\xa9", b"\xff",
     b"\xed\xa0\x80", b"\0", b"\n", b" ", b"\x01", b"\xef\xbb\xbf",
     b"/*", b"x", b'"x"', b"1.5", b"01", b"[1]", b'{"b":2}',
@@ -232,11 +233,20 @@ def test_what_is_not_decoded_could_be(raw: bytes, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("raw", [
-    b'{"a":"\xff"}', b'{"a":1e999}', b'{"a":1E5}', b'{"a":%b}' % (b"9" * 400), b'{"a":"\xed\xa0\x80"}',
+    b'{"a":"\xff"}', b'{"a":1e999}', b'{"a":[-1.5E+400]}', b'{"a":%b}' % (b"9" * 400), b'{"a":"\xed\xa0\x80"}',
     b"[1]", b"1", b"", b'{"a":' * 65 + b"1" + b"}" * 65, b'{"a":1} x',
 ])  # fmt: skip
-def test_what_has_to_be_decoded(raw: bytes) -> None:
+def test_what_is_refused_undecoded(raw: bytes) -> None:
     assert plain_texts(raw, depth_max=DEFAULT_LIMITS.depth_max) is None
+
+
+@pytest.mark.parametrize(
+    "payload", [b"1e5", b"[1E-400]", b"9" * 200, b'"550e8400-e29b-41d4"', b'"at 3e8 m/s"', b'"\xc3\xa9"']
+)
+def test_what_looks_like_a_number_beyond_a_double_and_is_none(payload: bytes) -> None:
+    texts = plain_texts(b'{"payload":%b}' % payload, depth_max=2)
+    assert texts is not None
+    assert bytes(texts["payload"]) == payload
 
 
 async def test_a_definition_at_the_limit_and_one_byte_more() -> None:

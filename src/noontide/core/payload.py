@@ -7,6 +7,7 @@ Of a name that is given twice the last one counts, for both.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -53,25 +54,28 @@ def decode_members(raw: bytes, *, limits: Limits) -> Members:
 
 
 def plain_texts(raw: bytes, *, depth_max: int) -> Texts | None:
-    """As the texts of `decode_members`, without decoding any value, for a fifth of the cost.
+    """As the texts of `decode_members`, for a tenth of the cost: values are not decoded if there is another way.
 
-    None for what would have to be decoded to be sure of: msgspec alone accepts text that is not UTF-8 and numbers
-    beyond a double. What is refused, or may be, is None too. Of any size: that is for the caller to look at.
+    msgspec accepts two things that orjson refuses, text that is not UTF-8 and numbers beyond a double; a number that
+    may be one is left to orjson. None for whatever is refused. Of any size: that is for the caller to look at.
     """
     marks = raw.translate(_MARKS)
-    if _EXPONENT in marks or _MANY_DIGITS in marks or marks.count(b"{") > depth_max:
+    if marks.count(b"{") > depth_max:
         return None
     try:
         if not raw.isascii():
             raw.decode()
+        if _MANY_DIGITS in marks or (_EXPONENT in marks and _has_exponent(raw)):
+            orjson.loads(raw)
         return _decode_texts(raw)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError, ValueError):
         return None
 
 
 _MARKS = bytes.maketrans(b"123456789E[", b"000000000e{")
 """Makes what `plain_texts` looks for alike: digits, the two letters of exponents, the two opening brackets."""
 _EXPONENT, _MANY_DIGITS = b"0e", b"0" * 64
+_has_exponent = re.compile(rb"[\s:,\[]-?[0-9.]+[eE]").search  # slower than the marks, but not fooled by UUIDs
 
 
 def decode_json(raw: bytes) -> object:
