@@ -21,8 +21,8 @@ SHORT_FUNCTIONS_SHARE = 0.90
 NOTHING_SAYING = {"manager", "managers", "util", "utils", "helper", "helpers", "base", "bases"}
 NOTHING_SAYING_PREFIXES = ("process_", "handle_")
 TOP_LEVEL = {
-    "LICENSE", "README.md", "deploy", "docker-compose.yml", "docs", "mkdocs.yml", "pyproject.toml", "requirements.lock",
-    "scripts", "src", "tests", "topics",
+    "LICENSE", "README.md", "deploy", "docker-compose.yml", "docs", "examples", "mkdocs.yml", "pyproject.toml",
+    "requirements.lock", "scripts", "specs", "src", "tests", "topics",
 }  # fmt: skip
 MACHINE_PATHS = re.compile(r"(?<![\w.$~{}/-])/(?:home|root|Users|work)/\w")
 REGISTRY_HOSTS = re.compile(r"pypi\.org|pythonhosted\.org|maven\.org|maven\.apache\.org|sonatype\.", re.IGNORECASE)

@@ -98,6 +98,26 @@ def apply(as_json: bool, **options: Any) -> None:  # noqa: FBT001
     sys.exit(_guarded(lambda: _apply(_cluster(options), as_json=as_json)))
 
 
+@topics.command("acls")
+@click.option("--prefix", envvar="NOONTIDE_PREFIX", default="noontide.", show_default=True, help="Before every topic.")
+@click.option("--domains", default="", metavar="A,B", help="Request domains besides public, comma-separated.")
+@click.option("--lanes", default="", metavar="A,B", help="Lanes besides the usual ones, comma-separated.")
+@click.option("--principal", default="User:noontide-{role}", show_default=True, help="How principals are named.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line instead of commands.")
+def show_acls(prefix: str, domains: str, lanes: str, principal: str, as_json: bool) -> None:  # noqa: FBT001
+    """List what each role may do: arguments for kafka-acls.sh, one line each. Changes nothing."""
+    from dataclasses import asdict
+
+    from noontide.apps.acls import acls, commands
+
+    def names(text: str) -> list[str]:
+        return [name for name in text.replace(" ", "").split(",") if name]
+
+    found = acls(Layout(prefix=prefix), domains=["public", *names(domains)], lanes=[*DEFAULT_LANES, *names(lanes)])
+    for line in (json.dumps(asdict(acl)) for acl in found) if as_json else commands(found, principal=principal):
+        click.echo(line)
+
+
 @topics.command()
 @click.argument("topic", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the schema and everything else.")
