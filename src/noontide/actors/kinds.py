@@ -20,7 +20,7 @@ from noontide.core.job import Job
 from noontide.core.limits import Limits
 from noontide.core.occurrence import spread_offset
 from noontide.core.payload import NO_PAYLOAD
-from noontide.core.schedule import OneOff, Schedule
+from noontide.core.schedule import OneOff, Schedule, one_off_key
 from noontide.core.schedule_field import once_of, standing_shape
 from noontide.records.config import ConfigView
 from noontide.records.job_row import RowForm, row_form
@@ -81,11 +81,11 @@ class Kind:
 
     def turn(self, schedule: bytes, at_ms: int) -> Turn | None:
         """The turn of new jobs accepted at `at_ms`; schedule: JSON text. None for one that is to be read with care."""
-        once = once_of(schedule)
-        if once is not None:
+        once_ms = once_of(schedule)
+        if once_ms is not None:
             spread_like = None if self.model.timing.mode == "exact" else self.model
             ending = self.envelope.ending(schedule)
-            return _turn(Turn, (self.once, once.key.encode(), ending, once.at_ms, 0, spread_like))
+            return _turn(Turn, (self.once, one_off_key(once_ms).encode(), ending, once_ms, 0, spread_like))
         turn = self._turns.get(schedule)
         if turn is None or not turn.since_ms <= at_ms < turn.due_ms:
             turn = self._recurring(schedule, at_ms)

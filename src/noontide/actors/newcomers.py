@@ -155,10 +155,9 @@ class Newcomers:
 
     def _kind(self, shared: Texts, item: Input, sender: _Sender, scene: Scene) -> Kind | None:
         """The kind of a job, None when it was not met before or is not plain. shared: its texts without its own."""
-        said = said_by(shared)
-        mark = (sender.topic, sender.terms.tenant, said)
+        mark = (sender.topic, sender.terms.tenant, said_by(shared))
         kind = sender.kinds.get(mark)
-        if kind is not None or said is None or mark in sender.kinds:
+        if kind is not None or mark in sender.kinds:
             return kind
         prefix = scene.world.layout.prefix
         envelope = known_envelope(shared, limits=self._limits, tenant=sender.terms.tenant, topic_prefix=prefix)

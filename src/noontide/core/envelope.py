@@ -37,6 +37,7 @@ _put_id, _put_payload, _put_schedule, _put_timing = (
 _put_lane = _SHARED["lane"]
 
 Key = tuple[object, ...]
+Said = tuple[tuple[str, ...], bytes]
 PAYLOAD_MARK = b',"payload":'
 """What precedes the payload in a normalised document; there it follows id and tenant, which cannot contain this."""
 
@@ -113,16 +114,15 @@ def envelope_key(texts: Texts, *, limits: Limits, tenant: str | None, topic_pref
     if len(texts) > limits.fields_max:
         return None
     shared = {name: text for name, text in texts.items() if name not in VARYING}
-    said = said_by(shared)
-    return None if said is None else (limits, tenant, topic_prefix, said)
-
-
-def said_by(shared: Texts) -> tuple[tuple[str, ...], bytes] | None:
-    """What the members of an envelope say, to tell it from others; None for what is read each time."""
-    names, said = tuple(shared), _BETWEEN.join(shared.values())
+    names, said = said_by(shared)
     if not _TIED.isdisjoint(names) or len(said) + sum(map(len, names)) > KEPT_MAX_BYTES:
         return None
-    return names, said
+    return limits, tenant, topic_prefix, names, said
+
+
+def said_by(shared: Texts) -> Said:
+    """What the members of an envelope say, to tell it from others."""
+    return tuple(shared), _BETWEEN.join(shared.values())
 
 
 _BETWEEN = b"\0"

@@ -85,6 +85,11 @@ class IntervalSchedule:
         return self.every_ms
 
 
+def one_off_key(at_ms: int) -> str:
+    """The key of `OneOff`."""
+    return f"at:{at_ms}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOff:
     """One instant."""
@@ -93,7 +98,7 @@ class OneOff:
 
     @property
     def key(self) -> str:
-        return f"at:{self.at_ms}"
+        return one_off_key(self.at_ms)
 
     def next_after(self, after_ms: int) -> int | None:
         return self.at_ms if self.at_ms > after_ms else None

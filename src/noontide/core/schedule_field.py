@@ -87,11 +87,10 @@ def schedule_shape(question: ScheduleQuestion, *, local: LocalTime, limits: Limi
     return _shape(question, local, limits)
 
 
-def once_of(text: bytes) -> OneOff | None:
-    """The schedule that a JSON text of one instant in its usual spelling is; None for everything else."""
+def once_of(text: bytes) -> int | None:
+    """The instant of a schedule that is one, in its usual spelling (JSON); None for everything else."""
     found = _matches_once(text)
-    at_ms = None if found is None else _instant_ms(found[1].decode())
-    return None if at_ms is None else OneOff(at_ms=at_ms)
+    return None if found is None else _instant_ms(found[1].decode())
 
 
 def standing_shape(text: bytes, *, local: LocalTime, limits: Limits) -> Shape | None:
