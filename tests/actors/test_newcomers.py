@@ -46,7 +46,11 @@ class Asked(NamedTuple):
     misplaced: bool = False
 
 
-_IDS = st.sampled_from([f"job-{number}" for number in range(9)] + [".", "a b", "", "x" * 200])
+_IDS = st.sampled_from([f"job-{number}" for number in range(40)] + [".", "a b", "", "x" * 200])
+_PLAIN_SCHEDULES = st.sampled_from([
+    once(START_MS + 3_600_000), once(START_MS - 5), every("PT1M", anchor_ms=START_MS), cron("* * * * *"),
+    cron("*/20 * * * * *", seconds=True), "30 2 * * *", ["0 1 * * *", "0 2 * * *"], None,
+])  # fmt: skip
 _SCHEDULES = st.sampled_from([
     once(START_MS + 3_600_000), once(START_MS - 5), every("PT10S"), every("PT1M", anchor_ms=START_MS),
     cron("* * * * *"), cron("*/20 * * * * *", seconds=True), cron("H * * * *"), after_completion("PT15S"),
@@ -58,32 +62,21 @@ _TARGETS = st.sampled_from([
     {"topic": {"name": "orders"}}, {"topic": {"name": "orders", "key": "all"}}, {"topic": {"name": "closed"}},
     {"handler": "send"}, {"http": {"url": "https://api.example/x?key=1"}}, "kafka://orders", {"topic": {}},
 ])  # fmt: skip
-_KINDS = st.fixed_dictionaries(
-    {"target": _TARGETS},
-    optional={
-        "timing": st.sampled_from(["exact", "relaxed", {"window": "PT5M"}]),
-        "tenant": st.sampled_from(["a", "b"]),
-        "timezone": st.just("Europe/Berlin"),
-        "max_runs": st.just(2),
-        "paused": st.booleans(),
-        "lane": st.sampled_from(["express", "unknown"]),
-        "ends_at": st.just("2026-03-01T00:01:30Z"),
-        "starts_at": st.just("2026-06-01T00:00:00Z"),
-        "calendar": st.just({"exclude": ["holidays"]}),
-        "guarantee": st.just("at_most_once"),
-        "complete_by": st.just("PT1M"),
-        "after": st.just(["job-0"]),
-        "idempotency_key": st.just("once"),
-        "labels": st.just({"a": "b", "payload": "null"}),
-        "colour": st.just("unknown"),
-    },
-)
+_TRAITS = st.sampled_from([
+    ("timing", "exact"), ("timing", "relaxed"), ("timing", {"window": "PT5M"}), ("tenant", "a"), ("tenant", "b"),
+    ("timezone", "Europe/Berlin"), ("max_runs", 2), ("paused", True), ("paused", False), ("lane", "express"),
+    ("lane", "unknown"), ("ends_at", "2026-03-01T00:01:30Z"), ("starts_at", "2026-06-01T00:00:00Z"),
+    ("calendar", {"exclude": ["holidays"]}), ("guarantee", "at_most_once"), ("complete_by", "PT1M"),
+    ("after", ["job-0"]), ("idempotency_key", "once"), ("labels", {"a": "b", "payload": "null"}), ("colour", "red"),
+    ("concurrency_key", "c"), ("retry", {"max_attempts": 2}), ("misfire", "run_all"), ("priority", 9),
+])  # fmt: skip
+_KINDS = st.builds(lambda target, traits: {"target": target, **dict(traits)}, _TARGETS, st.lists(_TRAITS, max_size=3))
 _OWN = st.fixed_dictionaries(
-    {"schedule": _SCHEDULES},
+    {"schedule": _PLAIN_SCHEDULES | _PLAIN_SCHEDULES | _SCHEDULES},
     optional={
-        "run_at": st.sampled_from([None, "2027-01-15T09:00:00+02:00", "2027-01-15T09:00:00"]),
+        "run_at": st.sampled_from([None, None, "2027-01-15T09:00:00+02:00", "2027-01-15T09:00:00"]),
         "payload": st.sampled_from([None, {"n": 1.5e3}, 10, "x" * 90, "é", {"deep": [[[[1]]]]}, {"a": 0.25}]),
-        "id": st.sampled_from([None, "job-1", "another"]),
+        "id": st.sampled_from([None, None, None, "job-1"]),
     },
 )
 _HEADERS = st.sampled_from([
@@ -96,18 +89,24 @@ _HEADERS = st.sampled_from([
 
 @st.composite
 def _mix(draw: st.DrawFn) -> list[Asked]:
-    """Requests of few kinds, about few ids."""
-    kinds = draw(st.lists(_KINDS, min_size=1, max_size=3))
-    asked = []
-    for _ in range(draw(st.integers(1, 25))):
-        fields: Document = {**draw(_OWN), **draw(st.sampled_from(kinds))}
-        if fields["schedule"] is None and draw(st.booleans()):
+    """Requests of few kinds, about few ids; each kind was met before."""
+    kinds, often = draw(st.lists(_KINDS, min_size=1, max_size=2)), draw(_HEADERS)
+    met = [orjson.dumps({**kind, "schedule": once(START_MS + 3_600_000)}) for kind in (*kinds, *kinds)]
+    asked = [Asked(f"met-{number}", value, headers=often) for number, value in enumerate(met)]
+    for _ in range(draw(st.integers(1, 40))):
+        fields, key = {**draw(_OWN), **draw(st.sampled_from(kinds))}, draw(_IDS)
+        for name in ("run_at", "id"):
+            if draw(st.integers(0, 3)):
+                fields.pop(name, None)
+        if fields["schedule"] is None:
+            fields = {"run_at": "2027-01-15T09:00:00+02:00", **fields}
             del fields["schedule"]
-        value = draw(st.sampled_from([orjson.dumps(fields)] * 9 + [None, b"{", b'{"payload":1e999}']))
-        asked.append(
-            Asked(draw(_IDS), value, draw(st.sampled_from(["public", "public", "strict"])), draw(_HEADERS),
-                  draw(st.sampled_from([False] * 9 + [True])))
-        )  # fmt: skip
+        if fields.get("id", "") is None and draw(st.booleans()):
+            fields["id"] = key
+        value = draw(st.sampled_from([orjson.dumps(fields)] * 15 + [None, b"{", b'{"payload":1e999}']))
+        domain = draw(st.sampled_from(["public"] * 7 + ["strict"]))
+        headers = draw(st.just(often) | st.just(often) | _HEADERS)
+        asked.append(Asked(key, value, domain, headers, misplaced=draw(st.integers(0, 15)) == 15))
     return asked
 
 
