@@ -358,15 +358,6 @@ async def test_a_misrouted_trigger_keeps_its_kind() -> None:
         assert stage.run_ids("orders") == [f"a:m{offset}-api-{at}"]
 
 
-@pytest.mark.parametrize("kind", ["backfill"])
-async def test_what_this_version_cannot_do_is_refused_in_words(stage: MemoryStage, kind: str) -> None:
-    stage.put(job("a", every("PT1H")))
-    window = b'{"from":"2026-02-01T00:00:00Z","to":"2026-02-02T00:00:00Z"}'
-    stage.request("a", window, headers={"kind": kind})
-    await stage.run_until_idle()
-    assert reasons(stage) == [f"(document): {kind} is not supported by this version"]
-
-
 def _bytes(document: dict[str, object]) -> bytes:
 
     return orjson.dumps(document)

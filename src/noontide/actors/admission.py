@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from noontide.actors.backfill import Subject, begin, forget, stop
 from noontide.actors.changes import note_change
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Decided, Effects, Scene
@@ -38,7 +39,7 @@ from noontide.records.dependencies import Wave
 from noontide.records.job_row import JobRow, decode_job_row, encode_job_row, with_payload
 from noontide.records.jobs import job_headers
 from noontide.records.leases import decode_lease
-from noontide.records.requests import Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
+from noontide.records.requests import Backfill, Cancel, Define, Delete, Redrive, Request, Trigger, decode_request
 from noontide.records.state import decode_cursor, encode_verdict
 from noontide.records.topics import DEFAULT_LANES
 
@@ -84,7 +85,7 @@ class Admission:
         self, request: Request, accepted: Accepted, item: Input, scene: Scene, *, before: JobRow | None
     ) -> None:
         """Write down who asked for it, and the answer if somebody waits for it. before: the job as it was."""
-        if not accepted.repeated:
+        if not (accepted.repeated or (isinstance(request, Backfill) and request.dry_run)):
             note_change(request, before, item, scene, partition=self._partition)
         if item.wants_verdict:
             self._put_verdict(item, accepted, None, scene)
@@ -104,6 +105,7 @@ class Admission:
             at_ms=item.appended_ms,
             run_id=accepted.run_id,
             repeated=accepted.repeated or None,
+            backfill=accepted.backfill,
             refusal=None if refused is None or refused.refusal is Refusal.INVALID else refused.refusal,
         )
         cursor = None if item.key is None else scene.effects.find(rows.cursor_key(self._partition, item.key))
@@ -169,8 +171,10 @@ class Admission:
                 self._cancel(request, known.row, item, scene)
             case Redrive():
                 self._redrive(request, item, scene)
-            case _:
-                raise InvalidDefinition.of("", f"{type(request).__name__.lower()} is not supported by this version")
+            case Backfill():
+                if known.row is None or known.cursor is None:
+                    raise no_job(request.job_id)
+                return begin(request, Subject(known.row, known.cursor), item, scene)
         return Accepted()
 
     def _known(self, job_id: str, effects: Effects) -> _Known:
@@ -306,6 +310,7 @@ class Admission:
             if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
                 self._closing.cancel(run, scene, reason="the job was deleted")
         self._keep_definitions(job_id, known, scene)
+        forget(job_id, scene)
         key = job_id.encode()
         scene.effects.delete_job(self._partition, key, headers=[("origin", item.origin.text.encode())])
         until_ms = item.appended_ms + self._settings.marker_retention_ms
@@ -350,7 +355,8 @@ class Admission:
             self._closing.cancel(run, scene, reason=request.reason or "cancelled by request")
         if found and row is not None:
             self._closing.schedule_after_completion(found[-1], scene, row)
-        if not found:
+        stopped = named is None and row is not None and stop(request.job_id, scene)
+        if not found and not stopped:
             raise not_live(request)
 
     def _redrive(self, request: Redrive, item: Input, scene: Scene) -> None:

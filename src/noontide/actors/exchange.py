@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from noontide.actors.backfill_runs import BackfillRuns, BackfillWork
 from noontide.actors.effects import Effects, Names, Scene
 from noontide.actors.expectations import Expectations
 from noontide.actors.graph import Graph
@@ -32,6 +33,7 @@ PAGE = 1_000
 @dataclass(slots=True, kw_only=True)
 class ExchangeWork:
     """What is decided in one cycle. messages: signals from other slots; the rest: what follows from them, and time.
+    backfills: jobs whose backfill may go on.
 
     set_aside: what cannot be decided about: sources of messages, joins.
     """
@@ -41,10 +43,11 @@ class ExchangeWork:
     limiters: LimiterWork = field(default_factory=LimiterWork)
     joins: JoinWork = field(default_factory=JoinWork)
     overdue: list[tuple[int, Run]] = field(default_factory=list)
+    backfills: BackfillWork = field(default_factory=BackfillWork)
     set_aside: set[object] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.permits or self.limiters or self.joins or self.overdue)
+        return bool(self.messages or self.permits or self.limiters or self.joins or self.overdue or self.backfills.job_ids)
 
 
 class Exchange:
@@ -59,6 +62,7 @@ class Exchange:
         self.paces = Paces()
         self.expectations = Expectations({number: each.live for number, each in partitions.items()})
         self.joins = Joins(partitions, self.ties, self.graph, settings)
+        self.backfills = BackfillRuns(names.layout, partitions, self.ties, settings)
         self._partitions = partitions
         self._settings = settings
         self._first = names.layout.partitions_of(names.slot)[0]
@@ -75,6 +79,7 @@ class Exchange:
             limiters=self.limiters.collect(messages, world.config, world.now_ms),
             joins=self.joins.collect(messages, world.now_ms),
             overdue=self.expectations.collect(world.now_ms),
+            backfills=self.backfills.collect(runs_max),
         )
         for run_id, number in found.permits.homes.items():
             run = self._partitions[number].live.by_id.get(run_id)
@@ -84,12 +89,14 @@ class Exchange:
 
     def next_wake_ms(self) -> int | None:
         """When something is to be done without a message; None when nothing is."""
-        times = (self.limiters.next_wake_ms(), self.joins.next_wake_ms(), self.expectations.next_wake_ms())
+        actors = (self.limiters, self.joins, self.expectations, self.backfills)
+        times = (each.next_wake_ms() for each in actors)
         return min((at for at in times if at is not None), default=None)
 
     def wanted(self, work: ExchangeWork) -> Iterator[bytes]:
         """Keys of the rows that deciding reads."""
         yield from self.expectations.wanted(work.overdue)
+        yield from self.backfills.wanted(work.backfills)
         if work.messages or work.joins:
             yield from self.graph.wanted(work.messages)
             yield from self.joins.wanted(work.joins)
@@ -100,6 +107,7 @@ class Exchange:
         """Decide what follows from the messages, and from what became of the runs in this cycle. Raises Misread."""
         self.graph.decide([each for each in work.messages if each.source not in work.set_aside], scene)
         self.joins.decide(work.joins, scene, work.set_aside)
+        self.backfills.decide(work.backfills, scene, work.set_aside)
         self.expectations.decide(work.overdue, scene, work.set_aside)
         self.limiters.decide(work.limiters, scene)
         self.permits.decide(work.permits, scene)
@@ -108,6 +116,7 @@ class Exchange:
         """Take over what the commit made true."""
         self.graph.apply(effects)
         self.joins.apply(effects)
+        self.backfills.apply(work.backfills, effects)
         self.expectations.apply(effects)
         self.paces.apply(effects)
         self.permits.apply(effects, work.permits)
@@ -125,6 +134,8 @@ class Exchange:
                 self.limiters.load_note(record_key, value)
             elif record_key.startswith(state.JOIN):
                 self.joins.load_note(record_key, value)
+            elif record_key.startswith(state.BACKFILL):
+                self.backfills.load_note(record_key, value)
             else:
                 self.graph.load_note(record_key, value)
 

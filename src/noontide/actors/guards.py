@@ -16,11 +16,15 @@ from noontide.records.requests import Define, Request
 
 
 class Accepted(NamedTuple):
-    """What an accepted request did. repeated: nothing, since it had been made before."""
+    """What an accepted request did. repeated: nothing, since it had been made before.
+
+    backfill: from, to, runs, skipped and dry_run of one.
+    """
 
     etag: str | None = None
     run_id: str | None = None
     repeated: bool = False
+    backfill: dict[str, object] | None = None
 
 
 def wanted_guard(partition: int, item: Input) -> Iterator[bytes]:
@@ -41,7 +45,7 @@ def made_before(request: Request, item: Input, effects: Effects, *, partition: i
     guard = state.decode_guard(value)
     if guard.body != _fingerprint(request, item):
         raise Conflict.of("/idempotency_key", "was used for another request about this job")
-    return Accepted(guard.etag, guard.run_id, repeated=True)
+    return Accepted(guard.etag, guard.run_id, repeated=True, backfill=guard.backfill)
 
 
 def remember(
@@ -51,7 +55,7 @@ def remember(
     key = item.idempotency_key
     if key is None or item.key is None:
         return
-    guard = state.Guard(_fingerprint(request, item), accepted.etag, accepted.run_id)
+    guard = state.Guard(_fingerprint(request, item), accepted.etag, accepted.run_id, accepted.backfill)
     value = state.encode_guard(guard, at_ms=item.appended_ms)
     record_key = state.guard_record_key(item.key, key)
     effects.put_guard(partition, record_key, value, forget_ms=item.appended_ms + retention_ms)

@@ -76,6 +76,10 @@ class SchedulerSettings:
     """Missed occurrences looked at in one step of a job; the rest follows in the next cycle."""
     catch_up_poll_ms: int = 1_000
     """How often a catch-up (`misfire: run_all`) looks whether its previous run is closed."""
+    backfill_cycle_max: int = 500
+    """Runs of backfills made per cycle and slot."""
+    backfill_live_max: int = 1_000
+    """Live runs of a job beyond which a backfill whose runs may overlap makes no more."""
     completed_retention_ms: int = DAY_MS
     """How long a finished job stays visible before it is removed."""
     marker_retention_ms: int = 8 * DAY_MS

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from noontide.records.backfills import Backfills
 from noontide.records.dependencies import Join, JoinKey, Upstreams, Wave
 
 
@@ -21,7 +22,7 @@ class Follows(NamedTuple):
 class Ties:
     """dependants: by upstream, of upstreams at home here. after: by job; waves: by run id; joins: what waits.
 
-    streaks: dead runs in a row, by job, of jobs that are paused for them.
+    streaks: dead runs in a row, by job, of jobs that are paused for them. backfills: by job.
     """
 
     dependants: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -29,6 +30,7 @@ class Ties:
     waves: dict[str, Wave] = field(default_factory=dict)
     joins: dict[JoinKey, Join] = field(default_factory=dict)
     streaks: dict[str, int] = field(default_factory=dict)
+    backfills: dict[str, Backfills] = field(default_factory=dict)
 
 
 class OwnTime(NamedTuple):
@@ -56,3 +58,4 @@ class TieChanges:
     joins: dict[JoinKey, Join | None] = field(default_factory=dict)
     probed: list[tuple[str, str]] = field(default_factory=list)
     streaks: dict[str, int] = field(default_factory=dict)
+    backfills: dict[str, Backfills | None] = field(default_factory=dict)

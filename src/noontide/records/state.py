@@ -11,8 +11,8 @@ from noontide.core.cursor import Cursor, JobState
 
 CURSOR, RUN, DEAD, VERDICT, GUARD, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"guard/", b"__pos/")
 LIMITER, PERMITS, RATE = (b"limiter/", b"permits/", b"rate/")
-EDGE, AFTER, JOIN, WAVE, STREAK = (b"edge/", b"after/", b"join/", b"wave/", b"streak/")
-NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE, STREAK)
+EDGE, AFTER, JOIN, WAVE, STREAK, BACKFILL = (b"edge/", b"after/", b"join/", b"wave/", b"streak/", b"backfill/")
+NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE, STREAK, BACKFILL)
 """Facts that a slot keeps in memory as a whole; each is a row of its own beside the record."""
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""
@@ -128,7 +128,7 @@ def verdict_record_key(origin: str) -> bytes:
 def encode_verdict(*, etag: str | None, problems: list[dict[str, str]], at_ms: int, **more: object) -> bytes:
     """JSON of a verdict: accepted (with the new ETag, if the job has one) or refused (with problems).
 
-    more: run_id, repeated, refusal; None is left out.
+    more: run_id, repeated, refusal, backfill; None is left out.
     """
     verdict = "refused" if problems else "accepted"
     return orjson.dumps({"verdict": verdict, "at": at_ms, **_present(etag=etag, problems=problems or None, **more)})
@@ -140,6 +140,7 @@ class Guard(NamedTuple):
     body: str
     etag: str | None = None
     run_id: str | None = None
+    backfill: dict[str, object] | None = None
 
 
 def guard_record_key(job_id: bytes, idempotency_key: str) -> bytes:
@@ -160,7 +161,7 @@ def encode_guard(guard: Guard, *, at_ms: int) -> bytes:
 def decode_guard(value: bytes) -> Guard:
     """Inverse of `encode_guard`."""
     fields = orjson.loads(value)
-    return Guard(fields["body"], fields.get("etag"), fields.get("run_id"))
+    return Guard(fields["body"], fields.get("etag"), fields.get("run_id"), fields.get("backfill"))
 
 
 def _present(**fields: object) -> dict[str, object]:
