@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +21,7 @@ from noontide.testing.virtual_clock import START_MS
 HOURLY = every("PT1H", anchor_ms=START_MS)
 
 
-def backfill(stage: MemoryStage, job_id: str, from_h: float, to_h: float, **members: object) -> int:
+def backfill(stage: MemoryStage, job_id: str, from_h: float, to_h: float, **members: Any) -> int:
     """Ask for a range in hours after the start of the stage; returns the offset of the request."""
     bounds = {"from": _at(from_h), "to": _at(to_h)}
     headers = {"kind": "backfill", "verdict": "1"}
@@ -118,7 +119,7 @@ async def test_calendars_have_their_say(stage: MemoryStage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours_", "members", "reason"),
+    "hours_, members, reason",
     [
         ((-30, 0), {"max": 29}, "/to: the range has more than 29 occurrences; ask for less at a time"),
         ((-1, 2), {}, "/to: is in the future: it is 2026-03-01T00:00:01.000Z now"),
@@ -130,7 +131,7 @@ async def test_calendars_have_their_say(stage: MemoryStage) -> None:
     ],
 )
 async def test_what_cannot_be_done_is_refused(
-    stage: MemoryStage, hours_: tuple[int, int], members: dict[str, object], reason: str
+    stage: MemoryStage, hours_: tuple[int, int], members: dict[str, Any], reason: str
 ) -> None:
     stage.put(job("a", HOURLY))
     await stage.advance(1_000)

@@ -134,7 +134,9 @@ def timeline_to_fill(subject: Subject, scene: Scene) -> Timeline:
         raise InvalidDefinition.of("", "the job waits for other jobs: trigger the first of them, with its dependants")
     if job.schedule is None or isinstance(job.schedule, OneOff | AfterCompletion):
         raise InvalidDefinition.of("", "only a job with a recurring schedule has past occurrences; trigger it instead")
-    missing = [each for each in (*job.calendar.include, *job.calendar.exclude) if each not in scene.world.config.calendars]
+    missing = [
+        each for each in (*job.calendar.include, *job.calendar.exclude) if each not in scene.world.config.calendars
+    ]
     if missing:
         raise InvalidDefinition.of("", f"no calendar is called {missing[0]!r}")
     return timeline_of(job, scene.world.config)

@@ -47,7 +47,9 @@ class ExchangeWork:
     set_aside: set[object] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.permits or self.limiters or self.joins or self.overdue or self.backfills.job_ids)
+        return bool(
+            self.messages or self.permits or self.limiters or self.joins or self.overdue or self.backfills.job_ids
+        )
 
 
 class Exchange:

@@ -14,7 +14,7 @@ import orjson
 from noontide.client import calls
 from noontide.client.calls import Call, Document
 from noontide.client.errors import NotDecided
-from noontide.client.models import BatchLine, Decided, Job, Page, Redriven, Run, Time, Workers
+from noontide.client.models import Backfilled, BatchLine, Decided, Job, Page, Redriven, Run, Time, Workers
 from noontide.client.sending import Attempts, decided, in_chunks, location_of
 from noontide.client.settings import ClientSettings
 
@@ -92,6 +92,16 @@ class Client:
         """Run it now, besides its schedule; returns the run id. payload: None = the job's own."""
         said = {name: value for name, value in (("payload", payload), ("reason", reason)) if value is not None}
         return (self.send(calls.trigger_job(job_id, said, idempotency_key=idempotency_key))).run_id
+
+    def backfill_job(
+        self, job_id: str, begin: str, end: str, *, idempotency_key: str | None = None, **more: Any
+    ) -> Backfilled:
+        """Make the runs of past occurrences with begin <= due < end (RFC 3339).
+
+        more: overlap ("queue", "allow"), reprocess, dry_run, max; see docs/how-to/backfill.md.
+        """
+        said = {"from": begin, "to": end, **{name: value for name, value in more.items() if value}}
+        return self.send(calls.backfill_job(job_id, said, idempotency_key=idempotency_key))
 
     def next_times(self, job_id: str, *, count: int = 10, after: str | None = None) -> list[Time]:
         """When it runs next. after: an instant, RFC 3339; None = now."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from noontide.client.models import BatchLine, Job, Page, Redriven, Run, Times, Triggered, Workers
+from noontide.client.models import Backfilled, BatchLine, Job, Page, Redriven, Run, Times, Triggered, Workers
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -96,6 +96,15 @@ def trigger_job(job_id: str, said: Document, *, idempotency_key: str | None) -> 
     return Call(
         method="POST", path=f"{_job(job_id)}/trigger", headers=headers, body=orjson.dumps(dict(said)),
         read=_reader(Triggered),
+    )  # fmt: skip
+
+
+def backfill_job(job_id: str, said: Document, *, idempotency_key: str | None) -> Call[Backfilled]:
+    """Make the runs of past occurrences. said: from, to, overlap, reprocess, dry_run, max."""
+    headers = {"idempotency-key": idempotency_key or new_key()}
+    return Call(
+        method="POST", path=f"{_job(job_id)}/backfill", headers=headers, body=orjson.dumps(dict(said)),
+        read=_reader(Backfilled),
     )  # fmt: skip
 
 

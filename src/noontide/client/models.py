@@ -129,6 +129,21 @@ class Triggered(msgspec.Struct):
     run_id: str
 
 
+class Backfilled(msgspec.Struct, kw_only=True, rename={"begin": "from", "end": "to"}):
+    """What a backfill makes. begin, end: of its range, the end exclusive. skipped: occurrences dealt with before.
+
+    dry_run: nothing was made. repeated: it had been asked for before, with the same idempotency key.
+    """
+
+    job_id: str
+    begin: datetime
+    end: datetime
+    runs: int
+    skipped: int
+    dry_run: bool = False
+    repeated: bool = False
+
+
 class Decided(msgspec.Struct, kw_only=True):
     """What became of a write that was answered 202."""
 

@@ -5,6 +5,7 @@
              <job id>:20260301T020000Z~2       the same time of a job id that was deleted and created again
              <job id>:m4711                    triggered by hand; 4711 is the offset of the request on `requests.api`
              <job id>:m4711-public             the same on another request topic, `requests.public`
+             <job id>:m4711-20260301t020000z   an occurrence that the request 4711, a backfill, had made anew
              <job id>:m4711-public-12          found in partition 12 of it, where it does not belong
 
 The last colon parts a run id: what follows it never contains one.

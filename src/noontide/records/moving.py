@@ -18,7 +18,7 @@ from noontide.records import signals, state
 from noontide.records.topics import Layout
 from noontide.records.worker_events import Frame, decode_frame, encode_frame
 
-_OF_A_JOB = (state.CURSOR, state.AFTER, state.STREAK)
+_OF_A_JOB = (state.CURSOR, state.AFTER, state.STREAK, state.BACKFILL)
 _OF_A_JOB_FIRST = (state.EDGE, state.JOIN, state.WAVE)
 _OF_A_RUN = (state.RUN, state.DEAD)
 _ANEW = (state.LIMITER, state.PERMITS)

@@ -36,11 +36,15 @@ async def trigger(request: Request, job_id: str, who: Operator, idempotency_key:
     return json_response({"run_id": outcome.run_id}, status, {"location": f"/v1/runs/{outcome.run_id}"})
 
 
-@router.post("/jobs/{job_id}/backfill", status_code=202, summary="Make the runs of a range of past occurrences")
+@router.post("/jobs/{job_id}/backfill", summary="Make the runs of a range of past occurrences")
 async def backfill(request: Request, job_id: str, who: Operator, idempotency_key: IdempotencyKey = None) -> Response:
-    """Body: `from`, `to` (exclusive), and optionally `overlap`, `reprocess`, `dry_run`, `max`."""
+    """Body: `from`, `to` (exclusive), and optionally `overlap`, `reprocess`, `dry_run`, `max`.
+
+    Answers how many `runs` are made from when to when, and how many occurrences are `skipped`.
+    """
     outcome = await command(request, who, Kind.BACKFILL, job_id, idempotency_key)
-    return json_response({"job_id": job_id, "etag": outcome.etag, "repeated": outcome.repeated}, 202)
+    said = {**(outcome.backfill or {}), "repeated": outcome.repeated}
+    return json_response({"job_id": job_id, **said})
 
 
 @router.post("/jobs/{job_id}/pause", summary="Pause a job")

@@ -67,13 +67,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """An accepted request. repeated: it had been made before. cursor: where the job stands, when that is known."""
+    """An accepted request. repeated: it had been made before. cursor: where the job stands, when that is known.
+
+    backfill: what the verdict says of one.
+    """
 
     place: Place
     etag: str
     run_id: str | None
     repeated: bool
     cursor: Cursor | None
+    backfill: Mapping[str, Any] | None = None
 
 
 class Writer:
@@ -172,6 +176,7 @@ def outcome_of(place: Place, verdict: dict[str, Any], cursor: bytes) -> Outcome:
         run_id=verdict.get("run_id"),
         repeated=verdict.get("repeated", False),
         cursor=None if cursor == b"null" else decode_cursor(cursor),
+        backfill=verdict.get("backfill"),
     )
 
 

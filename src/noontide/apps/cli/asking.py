@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import orjson
 
@@ -48,13 +48,17 @@ class Refused(NamedTuple):
 
 @dataclass(slots=True)
 class Answers:
-    """What is known of the requests so far. cursors: where jobs stand, by id, when that was asked for."""
+    """What is known of the requests so far.
+
+    cursors: where jobs stand, by id, when that was asked for. backfills: what verdicts say of them, by job.
+    """
 
     accepted: list[str] = field(default_factory=list)
     etags: dict[str, str] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     cursors: dict[str, Cursor] = field(default_factory=dict)
+    backfills: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Asker:
@@ -164,15 +168,17 @@ class Asker:
         elif key.startswith(VERDICT):
             verdict = orjson.loads(value)
             if verdict["verdict"] == "accepted":
-                self._accept(key.removeprefix(VERDICT).decode(), verdict.get("etag", ""))
+                self._accept(key.removeprefix(VERDICT).decode(), verdict.get("etag", ""), verdict.get("backfill"))
             else:
                 self._refuse(key.removeprefix(VERDICT).decode(), verdict.get("problems", ()))
 
-    def _accept(self, origin: str, etag: str) -> None:
+    def _accept(self, origin: str, etag: str, backfill: Mapping[str, Any] | None = None) -> None:
         request = self._open.pop(origin, None)
         if request is not None:
             self.answers.accepted.append(request.job_id)
             self.answers.etags[request.job_id] = etag
+            if backfill is not None:
+                self.answers.backfills[request.job_id] = backfill
 
     def _reject(self, value: bytes) -> None:
         rejection = orjson.loads(value)

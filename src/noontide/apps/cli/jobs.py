@@ -1,4 +1,4 @@
-"""`noontide jobs`: put, get, list, delete, pause, resume, trigger, add."""
+"""`noontide jobs`: put, get, list, delete, pause, resume, trigger, backfill, add."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from noontide.apps.cli.backfill import backfill
 from noontide.apps.cli.common import REFUSED, Cluster, Fault, broker_options, json_option
 from noontide.apps.cli.graph import graph
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table
@@ -37,6 +38,7 @@ def jobs() -> None:
 
 
 jobs.add_command(graph)
+jobs.add_command(backfill)
 
 
 @jobs.command("put")

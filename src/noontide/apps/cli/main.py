@@ -24,7 +24,7 @@ _COMMANDS: Final = {
     "worker": _Entry("noontide.apps.cli.worker", "worker", "Run a worker process."),
     "api": _Entry("noontide.apps.cli.api", "api", "Run an API process."),
     "agents": _Entry("noontide.apps.cli.agents", "agents", "Run the agents: alerts and usage."),
-    "jobs": _Entry("noontide.apps.cli.jobs", "jobs", "Jobs: put, get, list, delete, pause, resume, trigger, add."),
+    "jobs": _Entry("noontide.apps.cli.jobs", "jobs", "Jobs: put, get, list, delete, pause, resume, trigger, backfill."),
     "runs": _Entry("noontide.apps.cli.runs", "runs", "Runs: watch, list, show, cancel, retry, redrive."),
     "workers": _Entry("noontide.apps.cli.workers", "workers", "Who runs what, and what waits in each lane."),
     "tenants": _Entry("noontide.apps.cli.tenants", "tenants", "Tenants: who has how much of what is shared."),

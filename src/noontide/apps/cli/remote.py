@@ -25,6 +25,7 @@ WAYS: Final = {
         f"{_PACKAGE}.jobs.{name}": f"{_PACKAGE}.remote_jobs:{name}"
         for name in ("put_command", "add", "get", "list_command", "delete", "pause", "resume", "trigger")
     },
+    f"{_PACKAGE}.backfill.backfill": f"{_PACKAGE}.backfill:backfill_over_api",
     f"{_PACKAGE}.runs.list_command": f"{_PACKAGE}.remote_runs:list_command",
     f"{_PACKAGE}.runs_story.show": f"{_PACKAGE}.remote_runs:show",
     **{f"{_PACKAGE}.runs_changes.{name}": f"{_PACKAGE}.remote_runs:{name}" for name in ("cancel", "retry", "redrive")},
