@@ -7,6 +7,7 @@ import pytest
 from noontide.core.run import Run, RunState
 from noontide.ports.record_log import Incoming, Record
 from noontide.records import dependencies, state
+from noontide.records.backfills import backfill_key
 from noontide.records.leases import encode_lease
 from noontide.records.moving import Moving, Unmovable, history_partitions
 from noontide.records.runs import decode_invitation
@@ -50,6 +51,7 @@ def test_what_belongs_to_a_job_goes_to_its_slot(job_id: str) -> None:
         dependencies.after_key(job_id),
         dependencies.wave_key(job_id, "m5"),
         state.JOIN + f"{job_id}/5/w".encode(),
+        backfill_key(job_id),
     ]
     for key in keys:
         for value in (b"{}", None):
