@@ -11,8 +11,11 @@ import pytest
 from tests.actors.lines import HOUR_MS, dues_s, history, reasons
 from tests.actors.workers import handler
 
+from noontide.actors.effects import Scene
+from noontide.actors.firing import Due, Firing
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.instants import format_instant
+from noontide.records.job_row import JobRow
 from noontide.testing.builders import cron, every, job, once
 from noontide.testing.memory_stage import MemoryStage
 from noontide.testing.scripted_worker import Crew, Work
@@ -279,3 +282,45 @@ async def test_what_follows_a_job_follows_its_backfill_too(stage: MemoryStage) -
     backfill(stage, "a", -2, 0)
     await stage.run_until_idle()
     assert sorted(stage.run_ids("orders")) == [f"{each}:20260228T2{hour}0000Z" for each in "ab" for hour in (2, 3)]
+
+
+async def test_a_job_that_is_changed_goes_on_as_it_is_now_and_ends_without_a_schedule(stage: MemoryStage) -> None:
+    worker = Crew(stage).hire(does=lambda _run: Work(60_000))
+    stage.put(handler("a", HOURLY))
+    await stage.advance(1_000)
+    backfill(stage, "a", -6, 0)
+    await stage.advance(10_000)
+    stage.put(handler("a", every("PT2H", anchor_ms=START_MS)))
+    await stage.advance(60_000)
+    assert [start.run_id[-8:] for start in worker.starts] == ["T180000Z", "T200000Z"]
+    stage.put(handler("a", once(START_MS + 10 * HOUR_MS)))
+    await stage.advance(600_000)
+    assert len(worker.starts) == 2
+    stage.put(handler("a", HOURLY))
+    offset = backfill(stage, "a", -6, 0)
+    await stage.advance(600_000)
+    assert said(stage, "a", offset)["skipped"] == 3
+    assert [start.run_id[-8:] for start in worker.starts[2:]] == ["T210000Z", "T220000Z", "T230000Z"]
+
+
+async def test_one_that_cannot_be_handled_ends_and_the_others_go_on(
+    stage: MemoryStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Firing.claim
+
+    def claims(self: Firing, due: Due, name: str, row: JobRow, scene: Scene) -> int:
+        if due.job_id == "bad" and due.due_ms < START_MS - HOUR_MS:
+            raise ValueError("a defect")
+        return claim(self, due, name, row, scene)
+
+    monkeypatch.setattr(Firing, "claim", claims)
+    for job_id in ("bad", "good"):
+        stage.put(job(job_id, HOURLY))
+    await stage.advance(1_000)
+    for job_id in ("bad", "good"):
+        backfill(stage, job_id, -2, 0)
+    await stage.run_until_idle()
+    assert [run_id.partition(":")[0] for run_id in stage.run_ids("orders")] == ["good", "good"]
+    backfill(stage, "bad", -1, 0)
+    await stage.run_until_idle()
+    assert stage.run_ids("orders")[2:] == ["bad:20260228T230000Z"]
