@@ -1,4 +1,4 @@
-"""`/v1/workers`, `/v1/partitions`, `/v1/meta`: what all tenants share."""
+"""`/v1/workers`, `/v1/partitions`, `/v1/meta`: what all tenants share; `/v1/me`: who asks."""
 
 from __future__ import annotations
 
@@ -86,3 +86,9 @@ async def meta(request: Request, _who: Viewer) -> Response:
             },
         }
     )
+
+
+@router.get("/me", summary="Who asks")
+async def me(who: Viewer) -> Response:
+    """The name, role and tenants of whoever asks, so that a page does not offer what would be refused."""
+    return json_response({"name": who.name, "role": who.role, "tenants": sorted(who.tenants)})

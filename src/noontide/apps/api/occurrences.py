@@ -83,7 +83,7 @@ async def _recorded(request: Request, who: Principal, job_id: str) -> AsyncItera
     live = await owners.ask(slot, wire.LivePage(slots=[slot], after="", limit=LINES_MAX, job_id=job_id))
     assert isinstance(history, wire.Lines)
     assert isinstance(live, wire.FoundRuns)
-    for line in history.lines:
+    for line in reversed(history.lines):  # of one that was redriven the newest counts
         view = execution_view(orjson.loads(bytes(line.execution)))
         if who.sees(str(view.get("tenant"))):
             yield view
