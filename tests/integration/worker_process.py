@@ -36,7 +36,8 @@ def file(payload: dict, ctx: worker.Context):
 class WorkerProcess:
     """One worker process; its log is kept beside its module."""
 
-    def __init__(self, folder: Path, name: str, *, bootstrap: str, prefix: str) -> None:
+    def __init__(self, folder: Path, name: str, *, bootstrap: str, prefix: str, handlers: str = HANDLERS) -> None:
+        self._handlers = handlers
         self._log = folder / f"{name}.log"
         self._folder = folder
         self._arguments = ["--bootstrap", bootstrap, "--prefix", prefix, "--no-http"]
@@ -44,7 +45,7 @@ class WorkerProcess:
 
     def start(self, *options: str, environment: Mapping[str, str] | None = None) -> Self:
         """Start it; returns at once."""
-        (self._folder / "handlers_of_a_test.py").write_text(HANDLERS)
+        (self._folder / "handlers_of_a_test.py").write_text(self._handlers)
         command = [sys.executable, "-c", _COMMAND, "worker", "handlers_of_a_test", *self._arguments, *options]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("NOONTIDE_")}
         with self._log.open("wb") as log:

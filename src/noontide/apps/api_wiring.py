@@ -24,6 +24,7 @@ from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Verdicts
 from noontide.apps.api.writing import Writer
+from noontide.apps.dashboard.pages import dashboard_router
 from noontide.apps.metrics.api import MeasuredApp
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.serving import serving
@@ -101,7 +102,8 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
             writer=Writer(directory, options.layout, line, verdicts, options.settings),
         )
         access = open_access(options.access, services.config, options.settings)
-        yield create_app(services, settings=options.settings, authenticate=await stack.enter_async_context(access))
+        authenticate = await stack.enter_async_context(access)
+        yield create_app(services, settings=options.settings, authenticate=authenticate, routers=(dashboard_router(),))
 
 
 async def _patiently(start: Callable[[], Awaitable[None]]) -> None:

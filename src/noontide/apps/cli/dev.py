@@ -116,7 +116,7 @@ def _greeting(bootstrap: str, data: Path, created: int, api: str) -> str:
     address = "" if bootstrap.endswith(f":{DEFAULT_PORT}") else f" --bootstrap {bootstrap}"
     return f"""
 Kafka is at {bootstrap}; its data in {data} ({f"{created} topics created" if created else "topics as they were"}).
-The API is at {api}/v1, for this machine only: docs/tutorials/first-job.md
+The dashboard is at {api}/, the API at {api}/v1, both for this machine only.
 In another terminal:
     noontide jobs add --every 5s --topic hello --create-topic{address}
     noontide runs watch{address}

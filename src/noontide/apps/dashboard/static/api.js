@@ -1,0 +1,97 @@
+// The public API: the token of this tab, problem documents as errors, numbers as they were written.
+
+const TOKEN = "noontide.token";
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (value) => sessionStorage.setItem(TOKEN, value),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail || document.title || `HTTP ${status}`);
+    this.status = status;
+    this.kind = (document.type || "").split(":").pop();
+    this.errors = document.errors || [];
+  }
+}
+
+// 12345678901234567890 and 1.50 stay as they are where the browser can keep them (JSON.rawJSON). What they become is no
+// number, so this is for documents that are only shown and given back as JSON.
+function exactly(_key, value, context) {
+  if (typeof value !== "number" || !JSON.rawJSON || !context?.source) return value;
+  return String(value) === context.source ? value : JSON.rawJSON(context.source);
+}
+
+export const parse = (text) => JSON.parse(text, exactly);
+
+export async function call(method, path, { query, body, headers, signal, exact } = {}) {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(query || {})) {
+    if (value !== undefined && value !== null && value !== "") given.set(name, value);
+  }
+  const known = token.get();
+  let answer;
+  try {
+    answer = await fetch(given.size ? `${path}?${given}` : path, {
+      method,
+      signal,
+      credentials: "omit",
+      cache: "no-store",
+      headers: {
+        ...(known ? { authorization: `Bearer ${known}` } : {}),
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...headers,
+      },
+      body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { detail: "the API does not answer" });
+  }
+  const text = await answer.text();
+  let document = null;
+  try {
+    document = text ? (exact ? parse(text) : JSON.parse(text)) : null;
+  } catch {
+    document = { detail: text.slice(0, 300) };
+  }
+  if (!answer.ok) {
+    if (answer.status === 401) window.dispatchEvent(new Event("noontide:login"));
+    throw new Problem(answer.status, document || {});
+  }
+  if (answer.status === 202 && document?.state === "pending") return decided(answer.headers.get("location"));
+  return document;
+}
+
+// A write that nobody has decided in time (202): ask for its verdict, for up to half a minute.
+async function decided(location) {
+  for (let turn = 0; turn < 30; turn += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    const found = await call("GET", location);
+    if (found.state !== "decided") continue;
+    if (found.verdict === "accepted") return found;
+    const errors = found.problems || [];
+    throw new Problem(422, { detail: errors.map((each) => `${each.pointer} ${each.message}`).join("; "), errors });
+  }
+  throw new Problem(503, { detail: "the request is stored, but nobody has decided it yet" });
+}
+
+export const get = (path, query, signal) => call("GET", path, { query, signal });
+export const getJob = (id, signal) => call("GET", jobPath(id), { signal, exact: true });
+export const post = (path, body = {}, headers = {}) => call("POST", path, { body, headers });
+export const jobPath = (id) => `/v1/jobs/${encodeURIComponent(id)}`;
+export const runPath = (id) => `/v1/runs/${encodeURIComponent(id)}`;
+
+// All pages of a list up to a bound; `more` says that it was reached.
+export async function pages(path, query, most) {
+  const items = [];
+  let cursor = null;
+  do {
+    const page = await get(path, { ...query, limit: Math.min(1000, most - items.length), cursor });
+    items.push(...page.items);
+    cursor = page.next_cursor;
+  } while (cursor && items.length < most);
+  return { items, more: cursor !== null };
+}

@@ -1,0 +1,160 @@
+// Job: where it stands, its next times, what became of the last ones, and what can be done with it.
+import { html, useEffect, useState } from "/assets/view.js";
+import { call, get, getJob, jobPath, post } from "/assets/api.js";
+import { useLive } from "/assets/live.js";
+import { Ago, Ask, Code, Empty, Failure, Instant, Section, State, Table, Waiting, mayChange, runLink, say } from "/assets/parts.js";
+import { DECISIONS, meaning } from "/assets/words.js";
+import { duration, ms, viewerZone } from "/assets/times.js";
+import { Pager, scheduleText, targetText } from "/assets/pages/jobs.js";
+
+const EVERY_MS = 2000;
+const TIMES = 20;
+
+export function Job({ id, who }) {
+  const { data: job, error, again } = useLive((signal) => getJob(id, signal), EVERY_MS, [id]);
+  const [ask, setAsk] = useState(null);
+  if (!job) return html`<h1>${id}</h1><${Waiting} error=${error} />`;
+  const address = location.hash.split("?")[0];
+  return html`<p class="crumbs"><a href="#/jobs">Jobs</a></p>
+    <div class="head"><h1>${job.id}</h1> <${State} of=${job.state} />
+      ${mayChange(who) ? html`<div class="buttons">
+        <button type="button" onClick=${() => setAsk("trigger")}>Run now</button>
+        ${job.state === "paused" ? html`<button type="button" class="primary" onClick=${() => setAsk("resume")}>Resume</button>`
+          : html`<button type="button" onClick=${() => setAsk("pause")}>Pause</button>`}
+        <a class="button" href=${`${address}/edit`}>Edit</a>
+        <button type="button" class="danger" onClick=${() => setAsk("delete")}>Delete</button>
+      </div>` : null}
+    </div>
+    <${Failure} error=${error} />
+    ${job.definition.note ? html`<p class="note own-note">${job.definition.note}</p>` : null}
+    ${job.reason && job.reason !== job.definition.note ? html`<p class="note"><strong>${job.state}</strong>: ${job.reason}</p>` : null}
+    <${Facts} job=${job} />
+    <${Next} job=${job} />
+    <${Executions} job=${job} address=${address} />
+    <${Section} title="Definition"><${Code} value=${job.definition} /><//>
+    <${Action} ask=${ask} job=${job} close=${() => setAsk(null)} again=${again} />`;
+}
+
+function Facts({ job }) {
+  const zone = job.definition.timezone || "UTC";
+  const labels = Object.entries(job.definition.labels || {});
+  return html`<dl class="facts">
+    <div><dt>Schedule</dt><dd><code>${scheduleText(job.definition)}</code> <span class="quiet">${zone}</span></dd></div>
+    <div><dt>Target</dt><dd>${targetText(job.definition.target)}</dd></div>
+    <div><dt>Next due</dt><dd><${Instant} at=${job.next_due} zone=${zone} both=${true} ago=${true} /></dd></div>
+    <div><dt>Last due</dt><dd><${Instant} at=${job.last_due} zone=${zone} both=${true} /></dd></div>
+    <div><dt>Runs so far</dt><dd>${job.runs}</dd></div>
+    <div><dt>Tenant</dt><dd>${job.tenant}</dd></div>
+    <div><dt>Changed</dt><dd><${Ago} at=${job.updated_at} /></dd></div>
+    ${labels.length ? html`<div><dt>Labels</dt><dd>${labels.map(([name, value]) => html`<span class="label">${name}=${value}</span> `)}</dd></div>` : null}
+  </dl>`;
+}
+
+// PT3M31.613S as people say it
+const LENGTH = /PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?/;
+const saidOf = (note) => note.replace(LENGTH, (_, h = 0, min = 0, s = 0) => duration(((Number(h) * 60 + Number(min)) * 60 + Number(s)) * 1000));
+export const noteKind = (note) => (/spread/.test(note) ? "spread" : /left out/.test(note) ? "calendar" : "clock");
+
+// Notes that every time has (the job's spread) are said once; the others beside their time.
+export function Times({ times, zone, named = true }) {
+  if (!times.length) return html`<${Empty}>There are no times to come.<//>`;
+  const common = times[0].notes.filter((note) => times.every((each) => each.notes.includes(note)));
+  const said = common.filter((note) => named || noteKind(note) !== "spread");
+  const own = (each) => each.notes.filter((note) => !common.includes(note));
+  return html`${said.map((note) => html`<p class=${`mark mark-${noteKind(note)}`}>Each ${saidOf(note)}</p>`)}
+  <${Table} caption="Next times" items=${times} keyOf=${(each) => each.due} columns=${[
+    { name: `In ${zone}`, klass: "grow", cell: (each) => html`<time datetime=${each.due}>${each.local.replace("T", " ")}</time>
+      ${own(each).length ? html`<ul class="marks">${own(each).map((note) => html`<li class=${`mark mark-${noteKind(note)}`}>${saidOf(note)}</li>`)}</ul>` : null}` },
+    ...(viewerZone === zone ? [] : [{ name: `Here (${viewerZone})`, cell: (each) => html`<${Instant} at=${each.due} />` }]),
+    { name: "From now", cell: (each) => html`<${Ago} at=${each.due} />` },
+  ]} />`;
+}
+
+function Next({ job }) {
+  const { data, error } = useLive((signal) => get(`${jobPath(job.id)}/next`, { count: TIMES }, signal), 60_000, [job.id, job.etag, job.next_due]);
+  const title = job.state === "paused" ? `Next ${TIMES} times, if it were not paused` : `Next ${TIMES} times`;
+  return html`<${Section} title=${title}>
+    ${data ? html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><${Times} times=${data.times} zone=${data.timezone} /></div>` : html`<${Waiting} error=${error} />`}
+  <//>`;
+}
+
+function Executions({ job, address }) {
+  const [trail, setTrail] = useState([null]);
+  const cursor = trail[trail.length - 1];
+  const zone = job.definition.timezone || "UTC";
+  const live = useLive((signal) => get("/v1/runs", { job: job.id, state: "pending,queued,running,retry_wait", limit: 20 }, signal), EVERY_MS, [job.id]);
+  const { data, error } = useLive((signal) => get(`${jobPath(job.id)}/executions`, { limit: 20, cursor }, signal), cursor ? 0 : EVERY_MS, [job.id, cursor]);
+  const now = cursor ? [] : live.data?.items || [];
+  const items = [...now, ...(data?.items || [])];
+  const why = html`<a href=${`${address}/why`}>Every due time, and why</a>`;
+  return html`<${Section} title="Executions" aside=${why}>
+    ${data ? null : html`<${Waiting} error=${error} />`}
+    ${data && !items.length ? html`<${Empty}>Nothing has run yet.<//>` : null}
+    ${items.length ? html`<${RunTable} items=${items} zone=${zone} />` : null}
+    ${data ? html`<${Pager} trail=${trail} setTrail=${setTrail} next=${data.next_cursor} />` : null}
+  <//>`;
+}
+
+export const lengthOf = (run) => {
+  const began = run.started_at || run.granted_at;
+  return began ? ms(run.ended_at || Date.now()) - ms(began) : null;
+};
+
+// What never ran has no page of its own.
+const nameOf = (run, text) => (DECISIONS.has(run.state) ? text : html`<a href=${runLink(run.run_id)}>${text}</a>`);
+
+export function RunTable({ items, zone, withJob }) {
+  return html`<${Table} caption="Runs" items=${items} keyOf=${(run) => `${run.run_id} ${run.due} ${run.state} ${run.ended_at}`} columns=${[
+    { name: withJob ? "Run" : "Due", klass: "name", cell: (run) => nameOf(run, withJob ? run.run_id : html`<${Instant} at=${run.due} zone=${zone} seconds=${true} />`) },
+    { name: "State", cell: (run) => html`<${State} of=${run.state} />${run.count > 1 ? html` <span class="quiet">× ${run.count}</span>` : null}` },
+    { name: "Late", cell: (run) => (run.late_ms === undefined ? html`<span class="quiet">–</span>` : html`<span class=${run.late_ms > 60_000 ? "bad" : ""}>${duration(run.late_ms)}</span>`) },
+    { name: "Took", cell: (run) => (lengthOf(run) === null ? html`<span class="quiet">–</span>` : duration(lengthOf(run))) },
+    { name: "Attempts", cell: (run) => run.attempt || 0 },
+    { name: "What happened", klass: "grow", cell: (run) => (run.reason || lastError(run) ? html`<span title=${meaning(run.reason) || ""}>${run.reason || lastError(run)}</span>` : null) },
+  ]} />`;
+}
+
+const lastError = (run) => (run.state === "succeeded" ? null : run.attempts?.[run.attempts.length - 1]?.error);
+
+function Action({ ask, job, close, again }) {
+  const [preview, setPreview] = useState(null);
+  useEffect(() => {
+    setPreview(null);
+    if (ask === "resume") get(`${jobPath(job.id)}/next`, { count: 1 }).then(setPreview, () => null);
+  }, [ask]);
+  const path = jobPath(job.id);
+  if (ask === "trigger") {
+    const key = crypto.randomUUID?.() || String(Math.random()).slice(2);
+    const act = async (form) => {
+      const said = { ...(form.get("reason") ? { reason: form.get("reason") } : {}) };
+      const found = await post(`${path}/trigger`, said, { "idempotency-key": key });
+      say(`Started: ${found.run_id}`);
+      if (found.run_id) location.hash = runLink(found.run_id);
+    };
+    return html`<${Ask} title=${`Run ${job.id} now?`} action="Run now" act=${act} close=${close}>
+      <p>It runs once, besides its schedule.</p><label>Reason (optional)<input name="reason" maxlength="200" /></label><//>`;
+  }
+  if (ask === "pause" || ask === "resume") {
+    const act = async (form) => {
+      const note = form.get("note").trim();
+      await post(`${path}/${ask}`, note ? { note } : ask === "resume" ? { note: null } : {});
+      say(ask === "pause" ? `${job.id} is paused` : `${job.id} goes on`);
+      again();
+    };
+    return html`<${Ask} title=${`${ask === "pause" ? "Pause" : "Resume"} ${job.id}?`} action=${ask === "pause" ? "Pause" : "Resume"} act=${act} close=${close}>
+      <p>${ask === "pause" ? "Times that pass meanwhile are not missed: nobody catches them up. What runs now is finished." : preview ? `Its next time is then ${preview.times[0]?.local.replace("T", " ") || "none"}.` : "It goes on at its next time."}</p>
+      <label>Note (why)<input name="note" maxlength="2000" defaultValue=${ask === "pause" ? job.definition.note || "" : ""} /></label><//>`;
+  }
+  if (ask === "delete") {
+    const act = async (form) => {
+      if (form.get("name") !== job.id) throw new Error(`write ${job.id} to delete it`);
+      await call("DELETE", path, { headers: { "if-match": `"${job.etag}"` } });
+      say(`${job.id} is deleted`);
+      location.hash = "#/jobs";
+    };
+    return html`<${Ask} title=${`Delete ${job.id}?`} action="Delete" danger=${true} act=${act} close=${close}>
+      <p>No new run is started; what has run stays in the history. This cannot be undone.</p>
+      <label>Write its id to confirm<input name="name" required autocomplete="off" spellcheck=${false} /></label><//>`;
+  }
+  return null;
+}

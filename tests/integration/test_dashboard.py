@@ -1,0 +1,314 @@
+"""The dashboard in a real browser, over the real API, scheduler, worker and broker."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from playwright.sync_api import Browser, Page, expect
+from tests.conftest import RunningKafka
+from tests.integration.api_process import SECRET, ApiProcess
+from tests.integration.browser import NARROW, Visit, chromium
+from tests.integration.installation import Installation, eventually
+from tests.integration.scheduler_process import SchedulerProcess
+from tests.integration.worker_process import WorkerProcess
+
+from noontide.adapters.kafka.topics import ensure_topics
+from noontide.apps.cli.main import main
+
+HANDLERS = """
+import asyncio, os
+from noontide import worker
+
+app = worker.App()
+
+@app.handler("report")
+async def report(payload: dict | None, ctx: worker.Context):
+    while (payload or {}).get("until") and not os.path.exists(payload["until"]):
+        await asyncio.sleep(0.05)
+        if ctx.cancelled:
+            raise worker.Cancelled
+    return {"sent": 3}
+
+@app.handler("mail")
+async def mail(payload: dict | None, ctx: worker.Context):
+    if not os.path.exists((payload or {}).get("answers", "/nowhere")):
+        raise ConnectionError("mail.example does not answer")
+"""
+RETRY = {"backoff": ["PT1S"]}
+expect.set_options(timeout=20_000)
+MARKUP = "<img src=x onerror=window.broken=1><b>bold</b>"
+FAR = {"schedule": "30 2 * * *", "timezone": "Europe/Berlin"}
+
+
+class Site:
+    """A running installation.
+
+    guarded: an API that asks for a token; tokens: by name. Screenshots go to NOONTIDE_SCREENSHOTS, or to its folder.
+    """
+
+    def __init__(self, url: str, browser: Browser, folder: Path, screenshots: Path) -> None:
+        self.url = url
+        self.guarded = ""
+        self.tokens: dict[str, str] = {}
+        self.browser = browser
+        self.folder = folder
+        self._screenshots = screenshots
+        self.api = httpx.Client(base_url=url, timeout=30)
+
+    def put(self, job_id: str, **definition: object) -> None:
+        """A job, made or replaced behind the back of the page."""
+        answer = self.api.put(f"/v1/jobs/{job_id}", json={**FAR, "target": "handler:report", **definition})
+        assert answer.status_code == 200, answer.text
+
+    def keep(self, page: Page, name: str) -> None:
+        """Keep what the page looks like."""
+        page.screenshot(path=self._screenshots / f"dashboard-{name}.png")
+
+
+def made_token(installation: Installation, name: str, *options: str) -> str:
+    """The secret of a new token."""
+    at = {"NOONTIDE_KAFKA_BOOTSTRAP": installation.bootstrap, "NOONTIDE_PREFIX": installation.layout.prefix}
+    done = CliRunner().invoke(main, ["tokens", "create", name, *options], env=at)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def site(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("dashboard")
+    screenshots = Path(os.environ.get("NOONTIDE_SCREENSHOTS", folder)).absolute()
+    with ExitStack() as stack:
+        browser = stack.enter_context(chromium())
+        installation = stack.enter_context(Installation.create(kafka.bootstrap, "dashboard."))
+        ensure_topics(kafka.bootstrap, installation.layout)
+        scheduler = stack.enter_context(SchedulerProcess(installation, folder / "data", secret=SECRET))
+        process = stack.enter_context(ApiProcess(installation, folder))
+        worker = WorkerProcess(
+            folder, "worker", bootstrap=kafka.bootstrap, prefix=installation.layout.prefix, handlers=HANDLERS
+        )
+        stack.enter_context(worker)
+        worker.start()
+        scheduler.start().until_owner()
+        found = Site(process.url, browser, folder, screenshots)
+        stack.callback(found.api.close)
+        found.guarded = stack.enter_context(ApiProcess(installation, folder, name="guarded", options=())).url
+        found.tokens = {
+            name: made_token(installation, name, *options)
+            for name, options in {
+                "reader": ("--role", "viewer", "--tenant", "default"),
+                "operator": ("--role", "operator", "--all-tenants"),
+            }.items()
+        }
+        yield found
+        assert "Traceback" not in process.log
+        assert "Traceback" not in scheduler.log
+
+
+@pytest.fixture
+def visit(site: Site) -> Iterator[Callable[..., Visit]]:
+    """Opens pages; nothing may have gone wrong in any of them."""
+    opened: list[Visit] = []
+
+    def begin(url: str = site.url, **context: object) -> Visit:
+        opened.append(Visit(site.browser, url, **context))
+        return opened[-1]
+
+    yield begin
+    for each in opened:
+        each.close()
+
+
+def pressed(page: Page, button: str, confirm: str | None = None) -> None:
+    """Press a button, and the one of the question that it asks."""
+    page.get_by_role("button", name=button, exact=True).click()
+    if confirm is not None:
+        page.get_by_role("dialog").get_by_role("button", name=confirm, exact=True).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_make_a_job_see_its_times_first_pause_resume_and_delete_it(site: Site, visit: Callable[..., Visit]) -> None:
+    page = visit().open("/new")
+    page.get_by_label("Id").fill("weekly")
+    page.get_by_label("When").fill("30 2 * * sunnday")
+    page.get_by_label("Target").fill("handler:report")
+    expect(page.get_by_role("alert")).to_contain_text("/schedule")
+    page.get_by_label("When").fill("30 2 * 3 L0")  # the last Sunday of March: there is no 02:30 in Berlin
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_label("Payload").fill('{"report": "weekly", "big": 12345678901234567890}')
+    expect(page.get_by_role("table", name="Next times").get_by_role("row")).to_have_count(11)
+    site.keep(page, "new")
+    pressed(page, "Create")
+    expect(page.get_by_role("heading", name="weekly", level=1, exact=True)).to_be_visible()
+    assert b"12345678901234567890" in site.api.get("/v1/jobs/weekly").content
+    expect(page.get_by_text("does not exist in Europe/Berlin").first).to_be_visible()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_label("Note").fill("until the new figures are in")
+    page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    expect(page.locator(".state").first).to_have_text("paused")
+    expect(page.locator(".note")).to_have_text("until the new figures are in")
+    pressed(page, "Resume", "Resume")
+    expect(page.locator(".state").first).to_have_text("active")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_label("Write its id").fill("weekl")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    page.get_by_label("Write its id").fill("weekly")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
+    assert site.api.get("/v1/jobs/weekly").status_code == 404
+
+
+def test_start_a_run_watch_it_and_cancel_another(site: Site, visit: Callable[..., Visit]) -> None:
+    gate = site.folder / "gate"
+    site.put(
+        "nightly-report", payload={"until": str(gate)}, note="Revenue of the day before.", labels={"team": "finance"}
+    )
+    page = visit().open("/jobs/nightly-report")
+    pressed(page, "Run now", "Run now")
+    expect(page.locator(".state").first).to_have_text("running")
+    expect(page.locator(".story")).to_contain_text("attempt 1 began")
+    gate.touch()
+    expect(page.locator(".state").first).to_have_text("succeeded")
+    gate.unlink()
+    page.get_by_role("link", name="nightly-report").click()
+    expect(page.get_by_role("table", name="Runs")).to_contain_text("succeeded")
+    pressed(page, "Run now", "Run now")
+    expect(page.locator(".state").first).to_have_text("running")
+    pressed(page, "Cancel", "Cancel the run")
+    expect(page.locator(".state").first).to_have_text("cancelled")
+
+
+def test_see_it_fail_and_retry_and_start_it_again(site: Site, visit: Callable[..., Visit]) -> None:
+    answers = site.folder / "answers"
+    site.put("mail-digest", target="handler:mail", retry=RETRY, payload={"answers": str(answers)})
+    page = visit().open("/jobs/mail-digest")
+    pressed(page, "Run now", "Run now")
+    expect(page.locator(".story")).to_contain_text("attempt 1 failed ConnectionError: mail.example does not answer")
+    expect(page.locator(".state").first).to_have_text("dead")
+    expect(page.locator(".late")).to_contain_text("backoff, and waiting for a worker")
+    site.keep(page, "run")
+    page.get_by_role("link", name="Dead letters").click()
+    expect(page.get_by_role("heading", name="ConnectionError: mail.example does not answer")).to_be_visible()
+    site.keep(page, "dead-letters")
+    answers.touch()
+    pressed(page, "Start again", "Start again")
+    expect(page.get_by_text("Nothing is dead.")).to_be_visible()
+    run_id = site.api.get("/v1/jobs/mail-digest/executions").json()["items"][0]["run_id"]
+    eventually(lambda: site.api.get(f"/v1/runs/{run_id}").json()["state"] == "succeeded", what="it ends")
+    page.goto(f"{site.url}/#/jobs/mail-digest/why")
+    expect(page.get_by_role("table", name="Occurrences")).to_contain_text("succeeded")
+    site.keep(page, "why")
+
+
+def test_two_edit_the_same_job(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("shared", note="first")
+    page = visit().open("/jobs/shared/edit")
+    page.get_by_label("When").fill("0 4 * * *")
+    site.put("shared", note="second")
+    pressed(page, "Save")
+    expect(page.get_by_role("heading", name="Somebody else has changed it meanwhile")).to_be_visible()
+    conflict = page.locator(".conflict")
+    expect(conflict).to_contain_text("30 2 * * *")
+    expect(conflict).to_contain_text("second")
+    assert site.api.get("/v1/jobs/shared").json()["definition"]["schedule"] == {"cron": "30 2 * * *"}
+    pressed(page, "Take theirs")
+    expect(page.get_by_label("Note")).to_have_value("second")
+    page.get_by_label("When").fill("0 5 * * *")
+    pressed(page, "Save")
+    expect(page.get_by_role("heading", name="shared", level=1, exact=True)).to_be_visible()
+    now = site.api.get("/v1/jobs/shared").json()["definition"]
+    assert (now["schedule"], now["note"]) == ({"cron": "0 5 * * *"}, "second")
+
+
+def test_search_filter_and_pages(site: Site, visit: Callable[..., Visit]) -> None:
+    for number in range(30):
+        site.put(f"many-{number:02}", labels={"team": "odd" if number % 2 else "even"})
+    page = visit().open("/jobs")
+    rows = page.get_by_role("table", name="Jobs").locator("tbody tr")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.get_by_label("Search").fill("many-")
+    expect(rows.first).to_contain_text("many-00")
+    expect(rows).to_have_count(25)
+    pressed(page, "After →")
+    expect(rows).to_have_count(5)
+    expect(rows.first).to_contain_text("many-25")
+    page.get_by_label("Label").fill("team=odd")
+    expect(rows).to_have_count(15)
+    page.get_by_label("State").select_option("paused")
+    expect(page.get_by_text("No job is like that.")).to_be_visible()
+
+
+def test_markup_stays_text(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put(
+        "markup",
+        note=MARKUP,
+        payload={"text": MARKUP},
+        labels={"team": MARKUP},
+        target="handler:mail",
+        retry={"max_attempts": 1},
+    )
+    page = visit().open("/jobs/markup")
+    expect(page.get_by_text(MARKUP).first).to_be_visible()
+    page = visit().open(f"/jobs?text={MARKUP.replace(' ', '%20')}")
+    expect(page.get_by_label("Search")).to_have_value(MARKUP)
+    page = visit().open(f"/jobs/{MARKUP.replace(' ', '%20').replace('/', '%2F')}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(MARKUP)
+    assert page.evaluate("window.broken") is None
+
+
+@pytest.mark.parametrize("scheme, size", [("light", "wide"), ("dark", "narrow")])
+def test_every_page_is_accessible_and_fits(site: Site, visit: Callable[..., Visit], scheme: str, size: str) -> None:
+    site.put("nightly-report", note="Revenue of the day before.", labels={"team": "finance"})
+    run_id = site.api.post("/v1/jobs/nightly-report/trigger").json()["run_id"]
+    screen = visit(color_scheme=scheme, bypass_csp=True, **({"viewport": NARROW} if size == "narrow" else {}))
+    paths = {
+        "overview": "/", "jobs": "/jobs", "a-job": "/jobs/nightly-report", "edit": "/jobs/nightly-report/edit",
+        "runs": "/runs", "a-run": f"/runs/{run_id}", "dead": "/dead", "tenants": "/tenants",
+        "occurrences": "/jobs/nightly-report/why",
+    }  # fmt: skip
+    for name, path in paths.items():
+        page = screen.open(path)
+        assert (name, screen.violations()) == (name, [])
+        assert (name, screen.too_wide_by()) == (name, 0)
+        if (name, size) in {("overview", "wide"), ("a-job", "wide"), ("jobs", "narrow")}:
+            site.keep(page, f"{name}-{scheme}-{size}")
+
+
+def test_who_may_only_look_has_no_buttons(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("looked-at")
+    site.put("not-theirs", tenant="billing")
+    page = visit(url=site.guarded).open("/jobs")
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.get_by_label("Token").fill("nt_nobody_knows")
+    pressed(page, "Sign in")
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    page.get_by_label("Token").fill(site.tokens["reader"])
+    pressed(page, "Sign in")
+    expect(page.get_by_role("link", name="looked-at")).to_be_visible()
+    expect(page.get_by_role("link", name="not-theirs")).to_have_count(0)
+    expect(page.get_by_role("link", name="New job")).to_have_count(0)
+    page.get_by_role("link", name="looked-at").click()
+    expect(page.get_by_role("table", name="Next times")).to_be_visible()
+    assert page.get_by_role("button").all_inner_texts() == ["Sign out"]
+    pressed(page, "Sign out")
+    page.get_by_label("Token").fill(site.tokens["operator"])
+    pressed(page, "Sign in")
+    expect(page.get_by_role("button", name="Run now")).to_be_visible()
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_the_page_says_when_the_api_is_away(site: Site, visit: Callable[..., Visit]) -> None:
+    screen = visit()
+    page = screen.open("/runs")
+    page.route(re.compile(r"/v1/"), lambda route: route.abort())
+    expect(page.get_by_text("the API does not answer")).to_be_visible()
+    page.unroute(re.compile(r"/v1/"))
+    expect(page.get_by_text("the API does not answer")).to_have_count(0)
