@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 import orjson
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDE, NARROW = {"width": 1180, "height": 1000}, {"width": 375, "height": 760}
@@ -68,7 +68,7 @@ class Visit:
         """Go to a page of the dashboard, and wait for its heading."""
         self.page.goto(f"{self.url}/#{path}")
         self.page.locator("h1").wait_for()
-        self.page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
+        expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
         return self.page
 
     def violations(self) -> list[str]:

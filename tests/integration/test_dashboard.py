@@ -168,7 +168,11 @@ def test_make_a_job_see_its_times_first_pause_resume_and_delete_it(site: Site, v
 def test_start_a_run_watch_it_and_cancel_another(site: Site, visit: Callable[..., Visit]) -> None:
     gate = site.folder / "gate"
     site.put(
-        "nightly-report", payload={"until": str(gate)}, note="Revenue of the day before.", labels={"team": "finance"}
+        "nightly-report",
+        payload={"until": str(gate)},
+        lease="PT3S",
+        note="Revenue of the day before.",
+        labels={"team": "finance"},
     )
     page = visit().open("/jobs/nightly-report")
     pressed(page, "Run now", "Run now")
@@ -205,6 +209,20 @@ def test_see_it_fail_and_retry_and_start_it_again(site: Site, visit: Callable[..
     page.goto(f"{site.url}/#/jobs/mail-digest/why")
     expect(page.get_by_role("table", name="Occurrences")).to_contain_text("succeeded")
     site.keep(page, "why")
+
+
+def test_what_a_backfill_would_make_and_then_it_is_made(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("backfilled", timezone="UTC")
+    page = visit().open("/jobs/backfilled")
+    pressed(page, "Backfill")
+    page.get_by_label("From").fill("2026-01-10T00:00")
+    page.get_by_label("To, not").fill("2026-01-13T00:00")
+    pressed(page, "Look first")
+    expect(page.get_by_text("3 runs would be made")).to_be_visible()
+    assert site.api.get("/v1/runs", params={"job": "backfilled"}).json()["items"] == []
+    pressed(page, "Make 3 runs")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("table", name="Runs").get_by_text("succeeded")).to_have_count(3)
 
 
 def test_two_edit_the_same_job(site: Site, visit: Callable[..., Visit]) -> None:

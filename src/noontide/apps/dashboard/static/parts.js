@@ -54,7 +54,8 @@ export function Section({ title, children, aside }) {
   return html`<section><header><h2>${title}</h2>${aside || null}</header>${children}</section>`;
 }
 
-// A question before something is done; `fields` are more of the form. act(data) may throw a Problem, which is shown.
+// A question before something is done; the children are more of its form. act(data) may throw a Problem, which is shown, or
+// answer false: then there is more to ask.
 export function Ask({ title, action, danger, act, close, children }) {
   const dialog = useRef(null);
   const [error, setError] = useState(null);
@@ -68,8 +69,9 @@ export function Ask({ title, action, danger, act, close, children }) {
     setBusy(true);
     setError(null);
     try {
-      await act(new FormData(event.target));
-      close();
+      const done = await act(new FormData(event.target));
+      setBusy(false);
+      if (done !== false) close();
     } catch (problem) {
       setError(problem);
       setBusy(false);

@@ -21,6 +21,7 @@ export function Job({ id, who }) {
         <button type="button" onClick=${() => setAsk("trigger")}>Run now</button>
         ${job.state === "paused" ? html`<button type="button" class="primary" onClick=${() => setAsk("resume")}>Resume</button>`
           : html`<button type="button" onClick=${() => setAsk("pause")}>Pause</button>`}
+        ${job.definition.schedule?.at || !job.definition.schedule ? null : html`<button type="button" onClick=${() => setAsk("backfill")}>Backfill</button>`}
         <a class="button" href=${`${address}/edit`}>Edit</a>
         <button type="button" class="danger" onClick=${() => setAsk("delete")}>Delete</button>
       </div>` : null}
@@ -145,6 +146,7 @@ function Action({ ask, job, close, again }) {
       <p>${ask === "pause" ? "Times that pass meanwhile are not missed: nobody catches them up. What runs now is finished." : preview ? `Its next time is then ${preview.times[0]?.local.replace("T", " ") || "none"}.` : "It goes on at its next time."}</p>
       <label>Note (why)<input name="note" maxlength="2000" defaultValue=${ask === "pause" ? job.definition.note || "" : ""} /></label><//>`;
   }
+  if (ask === "backfill") return html`<${Backfill} job=${job} close=${close} again=${again} />`;
   if (ask === "delete") {
     const act = async (form) => {
       if (form.get("name") !== job.id) throw new Error(`write ${job.id} to delete it`);
@@ -157,4 +159,34 @@ function Action({ ask, job, close, again }) {
       <label>Write its id to confirm<input name="name" required autocomplete="off" spellcheck=${false} /></label><//>`;
   }
   return null;
+}
+
+// First what would be made, then the same question in earnest.
+function Backfill({ job, close, again }) {
+  const [looked, setLooked] = useState(null); // {said, asked} of the dry run
+  const instant = (text) => new Date(text).toISOString();
+  const act = async (form) => {
+    const asked = {
+      from: instant(form.get("from")), to: instant(form.get("to")),
+      ...(form.get("reprocess") ? { reprocess: true } : {}),
+    };
+    const same = looked && JSON.stringify(looked.asked) === JSON.stringify(asked);
+    const said = await post(`${jobPath(job.id)}/backfill`, { ...asked, dry_run: !same });
+    if (!same) {
+      setLooked({ said, asked });
+      return false;
+    }
+    say(`${said.runs} ${said.runs === 1 ? "run is" : "runs are"} being made`);
+    again();
+    return true;
+  };
+  const forget = () => setLooked(null);
+  const count = looked ? `${looked.said.runs} ${looked.said.runs === 1 ? "run" : "runs"}` : "";
+  return html`<${Ask} title=${`Backfill ${job.id}`} action=${looked ? `Make ${count}` : "Look first"} act=${act} close=${close}>
+    <p>Makes the runs of times that passed without one, in the order of their due times.</p>
+    <div class="pair"><label>From<input type="datetime-local" name="from" required onInput=${forget} /></label>
+      <label>To, not included<input type="datetime-local" name="to" required onInput=${forget} /></label></div>
+    <p class="quiet">In your time, ${viewerZone}.</p>
+    <label class="check"><input type="checkbox" name="reprocess" onInput=${forget} /> also what ran or was decided before</label>
+    <div aria-live="polite">${looked ? html`<p class="note own-note">${count} would be made${looked.said.skipped ? `; ${looked.said.skipped} skipped, dealt with before` : ""}. Nothing is made yet.</p>` : null}</div><//>`;
 }
