@@ -66,6 +66,20 @@ async def test_others_are_not_slowed(stage: MemoryStage) -> None:
     assert sum(str(line["job_id"]).startswith("other") for line in stage.executions()) == 20
 
 
+async def test_a_run_that_is_put_off_says_so_in_its_lease(stage: MemoryStage) -> None:
+    stage.configure("tenant/t", {"concurrency_max": 3, "concurrency_keys": {"disk": 1}})
+    Crew(stage).hire(does=lambda _run: SLOW)
+    for second in range(30):
+        put(stage, 3, at_ms=second * SECOND_MS, tenant="t", concurrency_key="disk")
+        await stage.advance(SECOND_MS)
+        remembered = {
+            run_id: run.permits
+            for partition in stage.slots[0].slot.partitions.values()
+            for run_id, run in partition.live.by_id.items()
+        }
+        assert remembered == {run_id: run.permits for run_id, run in stage.leases().items()}
+
+
 async def test_a_slowed_target_keeps_no_permits(stage: MemoryStage) -> None:
     stage.configure("tenant/t", {"concurrency_max": 3})
     sick = True

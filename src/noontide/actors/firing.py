@@ -218,7 +218,7 @@ def _claimed(
         etag=row.etag,
         complete_by_ms=complete_by_ms,
     )
-    return Claim(due.partition, run, row, fresh=True)
+    return Claim(due.partition, run, row, recorded=None)
 
 
 def _record_skip(due: Due, name: str, row: JobRow, reason: str, scene: Scene) -> None:

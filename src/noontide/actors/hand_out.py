@@ -27,12 +27,12 @@ TOPIC = int(TargetKind.TOPIC)
 
 
 class Claim(NamedTuple):
-    """A run and what it was claimed with. fresh: it is not recorded as live yet (a claim of this very cycle)."""
+    """A run and what it was claimed with. recorded: the run as its lease has it; None for a claim of this very cycle."""
 
     partition: int
     run: Run
     row: JobRow
-    fresh: bool
+    recorded: Run | None
 
 
 def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene) -> bool:
@@ -68,7 +68,7 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     elif (route := world.routes.get(row.target)) is None:
         _send_after_commit(claim, scene.effects)
     elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene):
-        if not claim.fresh:
+        if claim.recorded is not None:
             scene.effects.close_run(claim.partition, run)
         return True
     else:
@@ -132,12 +132,16 @@ def hold_of(partition: int, row: JobRow) -> Hold:
 
 
 def wait(claim: Claim, effects: Effects, *, reason: str | None) -> None:
-    """Keep a run live and say why. A wait that is already recorded with the same reason costs a memory change only."""
-    run = claim.run._replace(reason=reason)
-    if not claim.fresh and run.state is RunState.PENDING and reason == claim.run.reason:
+    """Keep a run live and say why. A wait that is recorded already, but for its time, costs a memory change only."""
+    run, recorded = claim.run._replace(reason=reason), claim.recorded
+    if recorded is not None and run.state is RunState.PENDING and _timeless(run) == _timeless(recorded):
         effects.run_changes.append((claim.partition, run.run_id, run))
     else:
         effects.open_run(claim.partition, run)
+
+
+def _timeless(run: Run) -> Run:
+    return run._replace(not_before_ms=0)
 
 
 def send_of(partition: int, run: Run, row: JobRow) -> Send:

@@ -272,7 +272,7 @@ class Partition:
         if now is None or now.state is not run.state:
             return
         row = decode_job_row(scene.effects.row_of(self.number, now))
-        if hand_out(Claim(self.number, now, row, fresh=False), scene):
+        if hand_out(Claim(self.number, now, row, recorded=now), scene):
             self.closing.follow_up(run, scene)
 
     def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
