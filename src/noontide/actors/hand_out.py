@@ -27,7 +27,7 @@ TOPIC = int(TargetKind.TOPIC)
 
 
 class Claim(NamedTuple):
-    """A run and what it was claimed with. recorded: the run as its lease has it; None for a claim of this very cycle."""
+    """A run and what it was claimed with. recorded: as its lease has it; None for a claim of this very cycle."""
 
     partition: int
     run: Run
