@@ -1,6 +1,7 @@
 // The public API: the token of this tab, problem documents as errors, numbers as they were written.
 
 const TOKEN = "noontide.token";
+const WAIT_MS = 30_000; // longer than the API itself waits for an owner or a verdict
 
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
@@ -36,7 +37,7 @@ export async function call(method, path, { query, body, headers, signal, exact }
   try {
     answer = await fetch(given.size ? `${path}?${given}` : path, {
       method,
-      signal,
+      signal: AbortSignal.any([AbortSignal.timeout(WAIT_MS), ...(signal ? [signal] : [])]),
       credentials: "omit",
       cache: "no-store",
       headers: {

@@ -44,7 +44,7 @@ export function useLive(ask, every_ms, keys) {
     }
     const seen = () => document.hidden || look();
     turn.current = look;
-    setFound({ data: null, error: null });
+    setFound((before) => ({ data: before.data, error: null })); // what was there stays until there is something newer
     look();
     document.addEventListener("visibilitychange", seen);
     return () => {

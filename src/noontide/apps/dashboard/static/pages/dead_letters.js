@@ -34,7 +34,7 @@ export function DeadLetters({ who, query }) {
   const [chosen, setChosen] = useState(null);
   if (!data) return html`<h1>Dead letters</h1><${Waiting} error=${error} />`;
   const groups = groupsOf(data.items);
-  return html`<div class="head"><h1>Dead letters</h1><span class="quiet">${data.items.length}${data.more ? "+" : ""} runs${job ? ` of ${job}` : ""}</span></div>
+  return html`<div class="head"><h1>Dead letters</h1><span class="quiet">${data.items.length}${data.more ? "+" : ""} ${data.items.length === 1 ? "run" : "runs"}${job ? ` of ${job}` : ""}</span></div>
     <${Failure} error=${error} />
     ${data.more ? html`<p class="quiet">Of more than ${MOST} the first by id are shown.</p>` : null}
     ${groups.length ? null : html`<${Empty}>Nothing is dead.<//>`}
