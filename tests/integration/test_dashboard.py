@@ -21,6 +21,8 @@ from tests.integration.worker_process import WorkerProcess
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.apps.cli.main import main
 
+pytestmark = pytest.mark.browser
+
 HANDLERS = """
 import asyncio, os
 from noontide import worker
