@@ -88,5 +88,6 @@ def test_what_cannot_start_is_not_started_again_and_again(prefix: str, kafka: Ru
     arguments = ("--bootstrap", kafka.bootstrap, "--prefix", prefix, "--data", str(tmp_path / "data"))
     with ChildProcess(command=noontide("scheduler", *arguments, "--processes", "2"), log=tmp_path / "log") as parent:
         parent.start().until_logged("giving up")
+        eventually(lambda: not parent.running, what="its end")
         assert parent.terminate() == 1
         assert "topics apply" in parent.text
