@@ -185,17 +185,13 @@ class Effects:
             self._puts[due[0]] = None
             self.due_changes[partition].append((due[0], None))
 
-    def is_void(self, due_key: Key) -> bool:
-        """Whether this cycle unscheduled a row that it had already taken, or wrote it anew (then it comes up again)."""
-        return due_key in self._puts
-
     @property
     def has_changed_rows(self) -> bool:
         """Whether this cycle wrote any row."""
         return bool(self._puts)
 
     def is_changed(self, key: Key) -> bool:
-        """Whether this cycle wrote the row."""
+        """Whether this cycle wrote or deleted the row. A due row that it had taken is void then, or comes up again."""
         return key in self._puts
 
     # --- runs

@@ -41,11 +41,9 @@ from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 
 KAFKA = "kafka://"
-Item = Input | Delivered | Run | DueItem
-
-
 FRESH_PART = 4
 """When more is due than one cycle takes, a part of it (one in so many) goes to what fell due last."""
+Item = Input | Delivered | Run | DueItem
 
 
 @dataclass(slots=True, kw_only=True)
@@ -276,7 +274,7 @@ class Partition:
             self.closing.follow_up(run, scene)
 
     def _due(self, key: bytes, value: bytes, scene: Scene) -> None:
-        if scene.effects.is_void(key):
+        if scene.effects.is_changed(key):
             return
         start_ms, job_id = rows.due_key_parts(key)
         due = rows.decode_due_row(value)

@@ -80,7 +80,7 @@ class Volley:
         for item, job_key in zip(due, job_keys, strict=False):
             key, value = item
             row = row_of(job_key)
-            if row is None or (is_changed and (effects.is_void(key) or effects.is_changed(job_key))):
+            if row is None or (is_changed and (effects.is_changed(key) or effects.is_changed(job_key))):
                 rest.append(item)
                 continue
             mark = key[:KEY_BYTES] + value[:DUE_BYTES] + mark_of(row)
@@ -137,8 +137,7 @@ class Volley:
         for plan in plans:
             self._fire(plan, claims)
         for partition, records in claims.records.items():
-            if records:
-                effects.outputs[partition].extend(records)
+            effects.outputs[partition].extend(records)
         effects.outputs[effects.names.executions].extend(claims.history)
         effects.outputs[effects.names.state].extend(claims.cursors)
         effects.index.puts.update(claims.rows)
@@ -149,7 +148,7 @@ class Volley:
 
     def _fire(self, plan: _Plan, claims: _Claims) -> None:
         """One record, one line of history, and the cursor that follows, for each of the jobs."""
-        records = [claims.records[TopicPartition(plan.topic, number)].append for number in range(plan.partitions)]
+        into: dict[int, Callable[[Record], None]] = {}
         history, cursors, due_changes = claims.history.append, claims.cursors.append, claims.due_changes.append
         suffix, partitions, headers_of_run, line_of_run = plan.suffix, plan.partitions, plan.headers, plan.history
         (next_key, next_value), form, changed = plan.due, plan.cursor, claims.rows
@@ -158,7 +157,10 @@ class Volley:
             key_hash, key, payload = own_of(row)
             runs, accepted_ms = decode_due_counts(value)
             run = job_id + suffix
-            records[key_hash % partitions](_record(Record, (key, payload, headers_of_run(run, job_id))))
+            number = key_hash % partitions
+            if number not in into:
+                into[number] = claims.records[TopicPartition(plan.topic, number)].append
+            into[number](_record(Record, (key, payload, headers_of_run(run, job_id))))
             history(_record(Record, (run, line_of_run(run, job_id), ())))
             changed[cursor_row + job_id] = cursor = form % (runs + 1, accepted_ms)
             cursors(_record(Record, (state.CURSOR + job_id, cursor, ())))
