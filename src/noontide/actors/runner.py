@@ -32,6 +32,7 @@ from noontide.actors.sender import Sender
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.actors.slot_ports import SlotPorts, to_nobody
+from noontide.actors.waiting import wait_for_event
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex, IndexFailed
 from noontide.ports.record_log import Courier, Doubt, Feed, Fenced, Replay, SlotLog, TopicPartition
@@ -322,7 +323,7 @@ class SlotRunner:
             delay_ms = float(self._settings.hold_poll_ms)
         if self._leaves_ms is not None:
             delay_ms = min(delay_ms, float(self._settings.handover_poll_ms))
-        await self._pause(delay_ms)
+        await wait_for_event(self._wake, at_most_ms=delay_ms)
 
     def _move_lease_time(self, slot: Slot) -> None:
         """Probe lanes that hold leases and are silent: lease time passes only with what is heard."""
@@ -356,14 +357,7 @@ class SlotRunner:
         if self._doubts > 1 and not self._stopping:
             settings = self._settings
             pause_ms = min(settings.doubt_pause_max_ms, settings.doubt_pause_ms << min(self._doubts, 20))
-            await self._pause(pause_ms)
-
-    async def _pause(self, duration_ms: float) -> None:
-        try:
-            async with asyncio.timeout(duration_ms / 1000):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+            await wait_for_event(self._wake, at_most_ms=pause_ms)
 
     async def _checkpoint(self) -> None:
         """Flush the index in the background; an error of the one before is raised here."""

@@ -18,6 +18,7 @@ from noontide.actors.effects import Names
 from noontide.actors.local_index import close_index
 from noontide.actors.restore import Restorer
 from noontide.actors.settings import SchedulerSettings
+from noontide.actors.waiting import wait_for_event
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex, IndexFailed
 from noontide.ports.record_log import Courier, Doubt, Follower, Replay, TopicPartition
@@ -105,7 +106,7 @@ class Standby:
                     log.warning("standby of slot %d: %s; beginning again", self.names.slot, error)
                     if isinstance(error, IndexFailed) and (index := self.release()) is not None:
                         await close_index(index, self.names.slot)
-                    await self._pause(self._settings.standby_retry_ms)
+                    await wait_for_event(self._stopping, at_most_ms=self._settings.standby_retry_ms)
         finally:
             await self._announcer.close()
             await self._announcer.withdraw()
@@ -154,8 +155,9 @@ class Standby:
                 await asyncio.to_thread(restorer.sweep, clock.now_ms() - settings.standby_sweep_ms)
             self._verify(follower, restorer)
             rest_ms = self._ports.budget.rest_ms(now_ms, now_ms - began_ms)
-            is_behind = count >= settings.standby_records_max
-            await self._pause(rest_ms if is_behind else max(rest_ms, float(settings.standby_poll_ms)))
+            if count < settings.standby_records_max:  # it has caught up
+                rest_ms = max(rest_ms, float(settings.standby_poll_ms))
+            await wait_for_event(self._stopping, at_most_ms=rest_ms)
 
     def _step(self, follower: Follower, restorer: Restorer) -> int:
         """Copy what is there, up to a bound; for a thread."""
@@ -185,10 +187,3 @@ class Standby:
         if all(follower.positions[at] >= end for at, end in ends.items()):
             self._wanted = None
             restorer.note_complete(asked_ms)
-
-    async def _pause(self, duration_ms: float) -> None:
-        try:
-            async with asyncio.timeout(duration_ms / 1000):
-                await self._stopping.wait()
-        except TimeoutError:
-            return

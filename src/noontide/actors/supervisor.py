@@ -19,6 +19,7 @@ from noontide.actors.local_index import close_index
 from noontide.actors.runner import Phase, SlotRunner
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.standby import Standby
+from noontide.actors.waiting import wait_for_event
 from noontide.ports.due_index import DueIndex
 from noontide.ports.membership import Assignment, Membership, Standing
 from noontide.records.config import ConfigView
@@ -166,11 +167,7 @@ class Supervisor:
 
     async def _stand_back(self, slot: int) -> None:
         pause_ms = self._settings.fenced_retry_ms * (1 + slot % 4 / 4)
-        try:
-            async with asyncio.timeout(pause_ms / 1000):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await wait_for_event(self._changed, at_most_ms=pause_ms)
 
     # --- warm copies, and the end
 
@@ -182,21 +179,14 @@ class Supervisor:
             if warming and all(slot in self.standbys and self.standbys[slot].is_warm for slot in warming):
                 log.info("slots %s are warm here", ", ".join(map(str, sorted(warming))))
                 membership.rejoin()
-                await self._await_change(self._settings.warming_retry_ms / 1000)
-
-    async def _await_change(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+                await wait_for_event(self._changed, at_most_ms=self._settings.warming_retry_ms)
 
     async def _retire(self, membership: Membership) -> None:
         """Give the slots away while they are worked on, and wait until all are taken, if somebody is there to."""
         membership.retire()
         deadline_s = asyncio.get_running_loop().time() + _RETIRE_TIMEOUT_S
         while not self._wanted.retired and asyncio.get_running_loop().time() < deadline_s:
-            await self._await_change(_RETIRE_TIMEOUT_S)
+            await wait_for_event(self._changed, at_most_ms=_RETIRE_TIMEOUT_S * 1000)
         if self._wanted.retired and not self._wanted.owned and self._tasks:
             log.info("handing over %d slots", len(self.runners))
             await asyncio.wait(self._tasks.values(), timeout=self._settings.handover_ms / 1000)

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from noontide.actors.waiting import wait_for_event
+
 log = logging.getLogger("noontide.processes")
 
 PARENT_FD: Final = "--parent-fd"
@@ -73,7 +75,7 @@ class Processes:
                 AGAIN_AFTER_S if loop.time() - began_s > AGAIN_AFTER_MAX_S else min(2 * pause_s, AGAIN_AFTER_MAX_S)
             )
             log.warning("process %d ended with %d; starting another one in %.0f s", number, code, pause_s)
-            await self._pause(pause_s)
+            await wait_for_event(self._stopping, at_most_ms=pause_s * 1000)
 
     async def _start(self, number: int, reading: int) -> asyncio.subprocess.Process:
         """A child in a session of its own: Ctrl-C in a terminal reaches it once, through the parent."""
@@ -89,10 +91,3 @@ class Processes:
         if self._stopping.is_set():
             child.send_signal(signal.SIGTERM)
         return child
-
-    async def _pause(self, duration_s: float) -> None:
-        try:
-            async with asyncio.timeout(duration_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            return

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import orjson
 
+from noontide.actors.waiting import wait_for_event
 from noontide.adapters.http.line import HttpLine, LineBroken
 from noontide.apps.api.problems import unavailable
 from noontide.apps.api.settings import ApiSettings
@@ -53,12 +54,7 @@ class Directory:
 
     async def news(self, timeout_s: float) -> None:
         """Wait until somebody says something, at most so long."""
-        news = self._news
-        try:
-            async with asyncio.timeout(timeout_s):
-                await news.wait()
-        except TimeoutError:
-            return
+        await wait_for_event(self._news, at_most_ms=timeout_s * 1000)
 
     def _read(self) -> tuple[int, list[Incoming]]:
         end = self._replay.stable_offsets([self._at])[self._at]
