@@ -6,7 +6,6 @@ handlers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from noontide.actors.effects import Effects, Scene
@@ -83,8 +82,3 @@ def put_off(run: Run, scene: Scene) -> Run | None:
 def _pace(place: str, scene: Scene) -> Pace | None:
     changes = scene.effects.paces
     return changes[place] if place in changes else scene.world.paces.get(place)
-
-
-def slowed_targets(paces: Iterable[tuple[str, Pace]]) -> dict[str, str]:
-    """What is slowed, for people."""
-    return {place: f"{pace.per_second:.2g} runs/s: {pace.why}" for place, pace in paces}

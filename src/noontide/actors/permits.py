@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -184,11 +184,6 @@ class Permits:
         account = state.permits_key_parts(key)
         self._accounts[account].held, self._accounts[account].asked = state.decode_counts(value, "held", "asked")
         self._unsettled.add(account)
-
-    @property
-    def in_hand(self) -> Mapping[Key, int]:
-        """Permits that the slot holds, used or not."""
-        return {key: account.held for key, account in self._accounts.items() if account.held}
 
     def _take_over(self, changes: Changes) -> set[Key]:
         touched: set[Key] = set()

@@ -41,9 +41,7 @@ async def share(request: Request, tenant: str, who: Viewer) -> Response:
             "tenant": tenant,
             "weight": book.weight_of(tenant),
             "limiters": [_limiter(name, counts, book) for name, counts in sorted(limiters.items())],
-            "lanes": [
-                {"lane": name, **dict(zip(_LANE, counts, strict=True))} for name, counts in sorted(lanes.items())
-            ],
+            "lanes": [_lane(name, counts) for name, counts in sorted(lanes.items())],
         }
     )
 
