@@ -25,6 +25,7 @@ from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Verdicts
 from noontide.apps.api.writing import Writer
 from noontide.apps.dashboard.pages import dashboard_router
+from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.api import MeasuredApp
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.serving import serving
@@ -58,6 +59,7 @@ async def run_api(options: ApiOptions, stop: asyncio.Event, *, on_url: Callable[
     """Serve until `stop` is set, then finish what is under way. `on_url` is told the address once it answers."""
     check_exposure(options.host, options.access)
     async with open_api(options) as url:
+        calm_garbage_collection()
         on_url(url)
         await stop.wait()
 
@@ -92,7 +94,8 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         verdicts = Verdicts(owners, secret=options.secret)
         following = asyncio.create_task(verdicts.run(), name="verdicts")
         stack.push_async_callback(_ended, following)
-        line = RequestLine(options.connection, timeout_s=options.settings.send_wait_ms / 1000)
+        limits = options.settings
+        line = RequestLine(options.connection, gather_ms=limits.write_gather_ms, timeout_s=limits.send_wait_ms / 1000)
         stack.push_async_callback(line.close)
         services = Services(
             layout=options.layout,

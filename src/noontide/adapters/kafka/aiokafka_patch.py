@@ -30,21 +30,23 @@ def shorten_transaction_gap() -> None:
     sender.BACKOFF_OVERRIDE = TRANSACTION_GAP_S
 
 
-def fill_batches(records: Iterable[Record], *, limit_bytes: int, stamp_ms: int | None) -> list[BatchBuilder]:
+def fill_batches(
+    records: Iterable[Record], *, limit_bytes: int, stamp_ms: int | None, transactional: bool = True
+) -> list[BatchBuilder]:
     """Encode records into as few batches of at most `limit_bytes` as their order allows.
 
     A single record beyond the limit gets a batch of its own: the broker has the last word on it.
     Calls the C builder directly, which saves 0.13 us of the 0.2 to 0.4 us that the public `append` takes per record.
-    stamp_ms: CreateTime for topics that use it; None takes the host's clock.
+    stamp_ms: CreateTime for topics that use it; None takes the host's clock. transactional: of a transaction.
     """
-    batch = BatchBuilder(limit_bytes, 0, is_transactional=1)
+    batch = BatchBuilder(limit_bytes, 0, is_transactional=int(transactional))
     append, count, batches = batch._builder.append, 0, [batch]
     for key, value, headers in records:
         if headers.__class__ is not list:  # the C builder takes nothing else
             headers = list(headers) if headers else _NO_HEADERS
         if append(count, stamp_ms, key, value, headers) is None:
             batch._relative_offset = count
-            batch = BatchBuilder(limit_bytes, 0, is_transactional=1)
+            batch = BatchBuilder(limit_bytes, 0, is_transactional=int(transactional))
             batches.append(batch)
             append, count = batch._builder.append, 0
             append(count, stamp_ms, key, value, headers)

@@ -27,6 +27,8 @@ class ApiSettings:
     """Requests under way at once; more are answered 503."""
     verdict_wait_ms: int = 10 * SECOND_MS
     """How long a write waits for the owner's verdict before it is answered 202 with a URL to ask again."""
+    write_gather_ms: int = 5
+    """How long a write waits for others to go to the brokers with it: longer costs brokers and owners less."""
     send_wait_ms: int = 10 * SECOND_MS
     """How long a write may wait for the brokers to take it; then 503."""
     owner_wait_ms: int = 5 * SECOND_MS

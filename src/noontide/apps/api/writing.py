@@ -103,7 +103,7 @@ class Writer:
 
     async def ask_many(self, many: Sequence[Asked]) -> list[Outcome | ApiProblem | str]:
         """The outcome of each, in order: a problem where it is refused, the id of the request where nobody decided."""
-        placed = await asyncio.gather(*map(self._append, many), return_exceptions=True)
+        placed = await asyncio.gather(*(self._append(each) for each in many), return_exceptions=True)
         places = [each for each in placed if isinstance(each, Place)]
         decided = await self._verdicts.of_many(places, timeout_s=self._settings.verdict_wait_ms / 1000)
         return [_result(each, decided) for each in placed]

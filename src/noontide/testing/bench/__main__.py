@@ -171,7 +171,7 @@ def enqueue(jobs: int, as_json: bool) -> None:  # noqa: FBT001
 
 @main.command()
 @click.option("--seconds", default=10.0, show_default=True, help="Of each part.")
-@click.option("--connections", default=128, show_default=True, type=click.IntRange(1), help="That ask at once.")
+@click.option("--connections", default=256, show_default=True, type=click.IntRange(1), help="That ask at once.")
 @click.option("--rate", default=500, show_default=True, type=click.IntRange(1), help="Creates per second for the p99.")
 @as_json
 def api(seconds: float, connections: int, rate: int, as_json: bool) -> None:  # noqa: FBT001

@@ -27,6 +27,10 @@ from noontide.testing.bench.stage import TARGET, BenchError, Stage, set_stage
 
 ANSWER_S: Final = 30.0
 START_S: Final = 30.0
+IDLE_MAX_S: Final = 3.0
+"""A connection that was idle for longer is made anew: the server closes those of five seconds."""
+WARM_S: Final = 10.0
+"""Creates before anything is measured: so long the broker's code is still being compiled."""
 READ_BACK_EVERY: Final = 100
 BATCH_LINES: Final = 5_000
 _URL: Final = re.compile(r"API at (http://\S+)")
@@ -37,7 +41,7 @@ class ApiOptions:
     """seconds: of each part. connections: that ask at once. rate: creates per second where their time is measured."""
 
     seconds: float = 10.0
-    connections: int = 128
+    connections: int = 256
     rate: int = 500
     batches: int = 5
 
@@ -82,7 +86,7 @@ def _api(stage: Stage) -> Iterator[tuple[str, Meter]]:
 
 
 async def _measured(url: str, options: ApiOptions, stage: Stage, costs: Costs, meter: Meter) -> dict[str, object]:
-    await _flat_out(url, 16, 2.0, _Tally(), _create)  # warm
+    await _flat_out(url, options.connections, WARM_S, _Tally(), _create)
     creates, timed, reads = _Tally(), _Tally(), _Tally()
     costs.reset()
     meter.reset()
@@ -152,16 +156,18 @@ async def _flat_out(url: str, connections: int, seconds: float, tally: _Tally, a
 
 async def _at_rate(url: str, options: ApiOptions, tally: _Tally) -> None:
     """Creates at fixed moments, whether or not those before are answered; times count from those moments."""
-    free = [HttpLine(url, ("Content-Type: application/json",)) for _ in range(options.connections)]
+    free = list[tuple[HttpLine, float]]()
     began_s, under_way = time.perf_counter(), set[asyncio.Task[None]]()
 
     async def once(at_s: float) -> None:
-        line = free.pop() if free else HttpLine(url, ("Content-Type: application/json",))
+        line, idle_since_s = free.pop() if free else (HttpLine(url, ("Content-Type: application/json",)), at_s)
+        if at_s - idle_since_s > IDLE_MAX_S:
+            line.close()
         try:
             answer = orjson.loads(await line.request("POST", "/v1/jobs", _definition(), timeout_s=ANSWER_S))
             tally.took_s.append(time.perf_counter() - at_s)
             tally.acknowledged.append(answer["id"])
-            free.append(line)
+            free.append((line, time.perf_counter()))
         except LineBroken:
             tally.failed += 1
 
@@ -173,7 +179,7 @@ async def _at_rate(url: str, options: ApiOptions, tally: _Tally) -> None:
         task.add_done_callback(under_way.discard)
     while under_way:
         await asyncio.wait(set(under_way))
-    for line in free:
+    for line, _ in free:
         line.close()
 
 

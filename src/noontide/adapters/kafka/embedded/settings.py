@@ -13,7 +13,8 @@ _LOGGER: Final = "-Dorg.slf4j.simpleLogger."
 _LOG4J_OFF: Final = "-Dlog4j2.disable.jmx=true"
 
 JVM_OPTIONS: Final = (
-    "-Xms64m",
+    "-Xms256m",
+    "-Xmn64m",
     "-Xmx512m",
     "-XX:+UseSerialGC",  # the smallest heap and the fastest start; pauses are short at this size
     "-XX:-UsePerfData",  # no mmapped statistics file below the temp folder
