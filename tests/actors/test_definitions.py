@@ -160,6 +160,11 @@ async def test_relaxed_jobs_are_spread_and_keep_their_nominal_time(stage: Memory
     assert len(starts) > 150
     assert {_cursor(stage, f"j{number}").due_ms for number in range(200)} == {START_MS + 2 * HOUR_MS}
     assert all(line["late_ms"] == 0 for line in lines)
+    before = {f"j{number}": _spread(stage, f"j{number}") for number in range(200)}
+    await stage.crash(from_log_alone=True)
+    await stage.advance(HOUR_MS)
+    assert {f"j{number}": _spread(stage, f"j{number}") for number in range(200)} == before
+    assert len(stage.executions()) == 400
 
 
 @pytest.mark.parametrize("rule", ["skip", "run_once", "run_all"])
@@ -471,12 +476,24 @@ async def test_after_completion_waits_for_runs_by_hand_too(stage: MemoryStage) -
 
 
 async def test_nothing_happens_at_once_to_a_job_of_next_year(stage: MemoryStage) -> None:
-    """Cases int-08 and cap-04."""
+    """Case int-08."""
     stage.put(job("a", cron("0 0 1 1 *")))
     await stage.advance(HOUR_MS)
     assert stage.executions() == []
     assert _cursor(stage).due_ms == 1_798_761_600_000  # 2027-01-01T00:00:00Z
     assert await stage.run_until_idle() == 0
+
+
+async def test_a_job_of_midnight_is_not_looked_at_again_and_again_in_the_afternoon(stage: MemoryStage) -> None:
+    """Case cap-04: five minutes from 16:20 on."""
+    stage.put(job("a", cron("0 0 * * *"), timezone="UTC"))
+    await stage.advance(16 * HOUR_MS + 20 * MINUTE_MS)
+    cycles = stage.slots[0].slot.cycle_number
+    await stage.advance(5 * MINUTE_MS)
+    assert stage.executions() == []
+    assert stage.slots[0].slot.cycle_number == cycles
+    await stage.advance(DAY_MS - 16 * HOUR_MS - 25 * MINUTE_MS)
+    assert stage.run_ids("orders") == ["a:20260302T000000Z"]
 
 
 async def test_it_never_starts_before_its_time() -> None:

@@ -12,6 +12,7 @@ from noontide.apps.cli.api import api
 from noontide.apps.cli.calendars import calendars
 from noontide.apps.cli.config import config
 from noontide.apps.cli.demo import demo
+from noontide.apps.cli.forecast import forecast
 from noontide.apps.cli.history import history
 from noontide.apps.cli.jobs import jobs
 from noontide.apps.cli.partitions import partitions
@@ -38,6 +39,7 @@ GROUPS = [
     partitions,
     tenants,
     calendars,
+    forecast,
     history,
     config,
     tokens,

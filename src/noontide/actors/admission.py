@@ -22,6 +22,7 @@ from noontide.actors.graph import begin_wave, refuse_cycle
 from noontide.actors.guards import Accepted, made_before, remember
 from noontide.actors.live_runs import LiveRuns
 from noontide.actors.next_cursor import Terms, cursor_after
+from noontide.actors.quota import PutAside, check_quota, put_aside, release
 from noontide.actors.request_input import Input
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.tenancy import check_etag, no_job, not_dead, not_live, refuse_as_unknown, speaks_for
@@ -75,6 +76,9 @@ class Admission:
                 return
             known = self._known(request.job_id, scene.effects)
             accepted = self._judge(request, known, item, scene)
+        except PutAside as waiting:
+            put_aside(item, waiting, scene)
+            return
         except InvalidDefinition as refused:
             self.refuse(item, refused, scene)
             return
@@ -131,7 +135,9 @@ class Admission:
 
     @staticmethod
     def _check_sender(request: Request, known: _Known, item: Input, scene: Scene) -> None:
-        if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= item.appended_ms:
+        # What was put aside comes back in its order, so one of the same millisecond is not younger.
+        youngest_ms = item.appended_ms + (item.reserved is not None)
+        if item.forwarded and known.cursor is not None and known.cursor.accepted_ms >= youngest_ms:
             raise InvalidDefinition.of("", "stale: written to a wrong partition before what is in force now")
         if known.row is not None and not speaks_for(known.row.tenant, request, item, scene):
             _ask_for_fresh_config(scene)
@@ -195,6 +201,7 @@ class Admission:
             raise InvalidDefinition.of("/id", "this id is not available")
         self.check_names(job, item, scene)
         refuse_cycle(request.job_id, job.after, scene)
+        check_quota(job, previous, item, scene)
         cursor = self._settled(known, request.job_id, item, scene)
         created_ms = item.appended_ms if known.row is None else known.row.created_ms
         etag, key = item.origin.etag, request.job_id.encode()
@@ -202,17 +209,15 @@ class Admission:
             etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms
         )
         self._keep_definitions(request.job_id, known, scene)
-        scene.effects.put_job(
-            self._partition,
-            key,
-            row=encode_job_row(job, definition.document, etag=etag, created_ms=created_ms),
-            record=Record(key, definition.document, headers),
-        )
+        row = encode_job_row(job, definition.document, etag=etag, created_ms=created_ms)
+        scene.effects.put_job(self._partition, key, row=row, record=Record(key, definition.document, headers))
         terms = Terms(scene.world.config, self._settings.completed_retention_ms)
         moved = cursor_after(job, previous, cursor, at_ms=item.appended_ms, terms=terms)
         if cursor is not None and moved.due_ms != cursor.due_ms:
             self._leave(known, cursor, item, scene, reason="another definition came before it could run")
         scene.effects.put_cursor(self._partition, key, moved)
+        if moved.state is JobState.COMPLETED:
+            release(request.job_id, decode_job_row(row), scene)
         if job.after or (previous is not None and previous.after):
             scene.effects.ties.follows[request.job_id] = Follows(job.tenant, job.after, etag)
         if previous is None and request.job_id in scene.world.ties.dependants:
@@ -311,6 +316,7 @@ class Admission:
                 self._closing.cancel(run, scene, reason="the job was deleted")
         self._keep_definitions(job_id, known, scene)
         forget(job_id, scene)
+        release(job_id, known.row, scene)
         key = job_id.encode()
         scene.effects.delete_job(self._partition, key, headers=[("origin", item.origin.text.encode())])
         until_ms = item.appended_ms + self._settings.marker_retention_ms

@@ -90,6 +90,8 @@ class Closing:
         effects.record(run.run_id.encode(), line)
         if run.lane:
             self._publish_result(run, scene, state=state, answered=answered, reason=reason)
+            if run.granted_ms:
+                effects.ran.append((run.lane, world.now_ms - run.granted_ms))
         effects.close_run(self._partition, run, keep=keep)
         effects.counts[state] += 1
         if world.ties.dependants or world.ties.waves:

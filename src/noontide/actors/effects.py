@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from noontide.actors.request_input import Input
 from noontide.actors.ties import TieChanges
 from noontide.actors.world import World
 from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem
+from noontide.core.exact_quota import Insisting
 from noontide.core.pace import Pace
 from noontide.core.run import Run
 from noontide.ports.due_index import IndexBatch
@@ -130,6 +132,10 @@ class Effects:
         self.counts: Counter[str] = Counter()
         self.ties = TieChanges()
         self.paces: dict[str, Pace | None] = {}
+        self.ran: list[tuple[str, int]] = []
+        """Lane and duration, ms, of last attempts that ended."""
+        self.exact: dict[tuple[str, str], Insisting | None] = {}
+        self.held: dict[tuple[str, str], Input | None] = {}
         self.limited = False
         self.permits: dict[tuple[str, str], tuple[int, int]] = {}
         self.limiters: dict[str, dict[tuple[str, int], Stand]] = {}

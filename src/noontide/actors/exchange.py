@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from noontide.actors.backfill_runs import BackfillRuns, BackfillWork
 from noontide.actors.effects import Effects, Names, Scene
+from noontide.actors.exact_starts import ExactStarts, ExactWork
 from noontide.actors.expectations import Expectations
 from noontide.actors.graph import Graph
 from noontide.actors.joins import Joins, JoinWork
+from noontide.actors.lane_times import LaneTimes
 from noontide.actors.limiters import Limiters, LimiterWork
 from noontide.actors.mailbox import Mailbox, Message
 from noontide.actors.paces import Paces
@@ -44,11 +46,18 @@ class ExchangeWork:
     joins: JoinWork = field(default_factory=JoinWork)
     overdue: list[tuple[int, Run]] = field(default_factory=list)
     backfills: BackfillWork = field(default_factory=BackfillWork)
+    exact: ExactWork = field(default_factory=ExactWork)
     set_aside: set[object] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(
-            self.messages or self.permits or self.limiters or self.joins or self.overdue or self.backfills.job_ids
+            self.messages
+            or self.permits
+            or self.limiters
+            or self.joins
+            or self.overdue
+            or self.backfills.job_ids
+            or self.exact
         )
 
 
@@ -62,9 +71,11 @@ class Exchange:
         self.ties = Ties()
         self.graph = Graph(names.layout, self.ties)
         self.paces = Paces()
+        self.lane_times = LaneTimes()
         self.expectations = Expectations({number: each.live for number, each in partitions.items()})
         self.joins = Joins(partitions, self.ties, self.graph, settings)
         self.backfills = BackfillRuns(names.layout, partitions, self.ties, settings)
+        self.exact = ExactStarts(names.layout, partitions)
         self._partitions = partitions
         self._settings = settings
         self._first = names.layout.partitions_of(names.slot)[0]
@@ -82,6 +93,7 @@ class Exchange:
             joins=self.joins.collect(messages, world.now_ms),
             overdue=self.expectations.collect(world.now_ms),
             backfills=self.backfills.collect(runs_max),
+            exact=self.exact.collect(messages, world.config),
         )
         for run_id, number in found.permits.homes.items():
             run = self._partitions[number].live.by_id.get(run_id)
@@ -102,6 +114,7 @@ class Exchange:
         if work.messages or work.joins:
             yield from self.graph.wanted(work.messages)
             yield from self.joins.wanted(work.joins)
+            yield from self.exact.wanted(work.exact)
 
     # --- decide, apply
 
@@ -111,6 +124,7 @@ class Exchange:
         self.joins.decide(work.joins, scene, work.set_aside)
         self.backfills.decide(work.backfills, scene, work.set_aside)
         self.expectations.decide(work.overdue, scene, work.set_aside)
+        self.exact.decide(work.exact, scene, work.set_aside)
         self.limiters.decide(work.limiters, scene)
         self.permits.decide(work.permits, scene)
 
@@ -121,8 +135,10 @@ class Exchange:
         self.backfills.apply(work.backfills, effects)
         self.expectations.apply(effects)
         self.paces.apply(effects)
+        self.lane_times.apply(effects)
         self.permits.apply(effects, work.permits)
         self.limiters.apply(effects, work.limiters, world.config)
+        self.exact.apply(work.exact, effects)
 
     # --- loading
 
@@ -134,6 +150,8 @@ class Exchange:
                 self.permits.load_note(record_key, value)
             elif record_key.startswith((state.LIMITER, state.RATE)):
                 self.limiters.load_note(record_key, value)
+            elif record_key.startswith((state.EXACT, state.HELD)):
+                self.exact.load_note(record_key, value)
             elif record_key.startswith(state.JOIN):
                 self.joins.load_note(record_key, value)
             elif record_key.startswith(state.BACKFILL):

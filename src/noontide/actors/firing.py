@@ -17,6 +17,7 @@ from noontide.actors.expectations import say_overdue
 from noontide.actors.graph import tell_dependants
 from noontide.actors.hand_out import Claim, deliver_now, hand_out
 from noontide.actors.live_runs import LiveRuns
+from noontide.actors.quota import release
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.ties import OwnTime
 from noontide.actors.timelines import NO_DATES, Plan, loaded, plan_of
@@ -105,6 +106,7 @@ class Firing:
             scene.effects.put_cursor(due.partition, due.job_id.encode(), cursor)
             return cursor
         if (following is None and not waits) or 0 < row.max_runs <= runs:
+            release(due.job_id, row, scene)
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)
 

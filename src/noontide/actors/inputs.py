@@ -10,7 +10,7 @@ from noontide.actors.mailbox import Message
 from noontide.actors.request_input import Input
 from noontide.ports.record_log import Incoming, Replay, TopicPartition
 from noontide.records.config import ConfigView
-from noontide.records.rejected import Origin
+from noontide.records.rejected import Origin, parse_origin
 from noontide.records.signals import decode_signal
 from noontide.records.topics import DEFAULT_DOMAINS, DEFAULT_LANES, Layout
 from noontide.records.worker_events import decode_frame
@@ -89,7 +89,7 @@ class Inputs:
         topic, partition, offset, appended_ms, key, value, headers = record
         source = _origin(Origin, (self._short(topic), partition, offset))
         if source.topic != SIGNALS:
-            return _input(Input, (source, source, appended_ms, key, value, headers, False))
+            return _input(Input, (source, source, appended_ms, key, value, headers, False, None))
         return self._signal(record, source)
 
     def _signal(self, record: Incoming, source: Origin) -> Input | Message | None:
@@ -99,9 +99,8 @@ class Inputs:
         headers = dict(record.headers)
         if headers.get("kind") != b"forward" or not self._is_ours(record.key):
             return None
-        topic, partition, offset = headers["origin"].decode().rsplit("/", 2)
         original = [(name[8:], value) for name, value in record.headers if name.startswith("request-")]
-        origin = Origin(topic, int(partition), int(offset))
+        origin = parse_origin(headers["origin"].decode())
         return Input(source, origin, int(headers["appended"]), record.key, record.value, original, forwarded=True)
 
     def _is_ours(self, key: bytes | None) -> bool:

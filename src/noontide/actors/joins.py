@@ -18,6 +18,7 @@ from noontide.actors.firing import Due
 from noontide.actors.graph import Graph, put_after, put_fact, put_wave, tell_dependants
 from noontide.actors.mailbox import Message, reading
 from noontide.actors.partition import Partition
+from noontide.actors.quota import release
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.ties import Ties
 from noontide.actors.timelines import loaded
@@ -202,6 +203,7 @@ class Joins:
         if cursor.state is JobState.ACTIVE and 0 < waiter.row.max_runs <= moved.runs:
             removal_ms = scene.world.now_ms + self._settings.completed_retention_ms
             moved = moved._replace(state=JobState.COMPLETED, due_ms=None, start_ms=removal_ms)
+            release(waiter.key.job_id, waiter.row, scene)
         effects.unschedule(waiter.partition, waiter.key.job_id.encode(), cursor)
         effects.put_cursor(waiter.partition, waiter.key.job_id.encode(), moved)
 

@@ -18,7 +18,7 @@ from noontide.core.cursor import JobState
 from noontide.core.envelope import PAYLOAD_MARK, Envelope, opening
 from noontide.core.job import Job
 from noontide.core.limits import Limits
-from noontide.core.occurrence import spread_offset
+from noontide.core.occurrence import EXACT, spread_offset
 from noontide.core.payload import NO_PAYLOAD
 from noontide.core.schedule import OneOff, Schedule, one_off_key
 from noontide.core.schedule_field import once_of, standing_shape
@@ -108,6 +108,8 @@ class Kind:
         if shape is None:
             return None
         job = _model(self.envelope, cast("Schedule", shape.value))
+        if job.timing == EXACT and job.tenant in self.terms.config.limits.exact_starts:
+            return None
         cursor = cursor_after(job, None, None, at_ms=at_ms, terms=self.terms)
         if cursor.state is not JobState.ACTIVE or cursor.due_ms is None or job.schedule is None:
             return None

@@ -93,6 +93,10 @@ class LeaseKeeper:
         lane = self._lanes.get(name)
         return self._settings.window_min if lane is None else lane.room(self._settings, now_ms)
 
+    def loads(self) -> dict[str, tuple[int, int]]:
+        """Runs offered and running, by lane. May be asked in any thread."""
+        return {name: (lane.queued, lane.held - lane.queued) for name, lane in list(self._lanes.items())}
+
     def collect(self, frames_max: int) -> KeeperWork:
         """Take what is to be decided now, `frames_max` frames at most."""
         count, left = min(frames_max, self._settings.frames_max), self._settings.inputs_max_bytes

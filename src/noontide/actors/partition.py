@@ -223,6 +223,10 @@ class Partition:
         for key, _ in work.fresh:  # in no range; one that was written anew comes up again
             scene.effects.index.puts.setdefault(key, None)
 
+    def admit(self, item: Input, scene: Scene) -> None:
+        """Decide one request that was put aside before."""
+        self._admission.admit(item, scene)
+
     def _requests(self, work: Work, scene: Scene) -> None:
         """Plain new jobs are accepted in a row, what stands between them one by one."""
         inputs, place = work.inputs, 0

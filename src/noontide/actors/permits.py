@@ -82,6 +82,8 @@ class Permits:
         self._accounts: defaultdict[Key, _Account] = defaultdict(_Account)
         self._stands: dict[str, _Stand] = {}
         self._unsettled: set[Key] = set()
+        self.waiting = 0
+        """Runs that wait for a permit."""
 
     # --- gather
 
@@ -197,8 +199,10 @@ class Permits:
                 self._accounts[key].used += 1
             if before.awaits is not None and before.awaits != after.awaits:
                 self._accounts[before.awaits].waiting -= 1
+                self.waiting -= 1
             if run is not None and after.awaits is not None and before.awaits != after.awaits:
                 self._accounts[after.awaits].waiting += 1
+                self.waiting += 1
                 self._queue(after.awaits, partition, run)
             touched.update(before.has, after.has, {each for each in (before.awaits, after.awaits) if each})
             if after == _NOTHING:

@@ -17,7 +17,8 @@ class Input(NamedTuple):
     """A request.
 
     origin: where it was first written, at `appended_ms`; source: where it was read.
-    forwarded: it came by `signals` from the partition it was found in.
+    forwarded: it came by `signals` from the partition it was found in, or was put aside for a while.
+    reserved: what its tenant's quota of exact starts said: "" = there is room, else why not; None = nothing yet.
     """
 
     source: Origin
@@ -27,6 +28,7 @@ class Input(NamedTuple):
     value: bytes | None
     headers: Headers
     forwarded: bool = False
+    reserved: str | None = None
 
     @property
     def source_name(self) -> str:

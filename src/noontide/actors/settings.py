@@ -25,6 +25,8 @@ class SchedulerSettings:
     """The same in bytes of values."""
     due_max: int = 1_600
     """Occurrences per cycle and slot."""
+    due_crowded_max: int = 150
+    """The same while more than `due_max` runs of the slot wait for permits: whoever is not among them starts sooner."""
     due_max_bytes: int = 8 * 1024 * 1024
     """Bytes of job rows read for occurrences per cycle and slot."""
     horizon_ms: int = MINUTE_MS
@@ -138,6 +140,16 @@ class SchedulerSettings:
     """How long the copy keeps them."""
     verdicts_kept_max: int = 100_000
     """Verdicts in memory for API nodes that ask again; older ones are read from the index."""
+    forecast_ms: int = DAY_MS
+    """How far ahead a forecast looks, at most."""
+    forecast_fresh_ms: int = 30_000
+    """How old a forecast may be before it is made anew, when somebody asks."""
+    forecast_cpu_percent: int = 20
+    """Share of one core that a process may use to look at its jobs for a forecast; it takes 10 to 20 us per job."""
+    forecast_jobs_max: int = 5_000_000
+    """Jobs looked at for a forecast per slot; the answer says when there are more."""
+    forecast_groups_max: int = 1_000
+    """Tenants, lanes and targets told apart in a forecast, as combinations per slot; 6 KB of memory each."""
     distrust_probe_ms: int = 250
     """The same while the broker's clock is not trusted."""
     hold_poll_ms: int = 20

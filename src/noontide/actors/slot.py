@@ -319,6 +319,11 @@ class Slot:
         return min((at for at in times if at is not None), default=None)
 
     @property
+    def config(self) -> ConfigView:
+        """What operators have configured, as it is known here."""
+        return self._ports.config.view
+
+    @property
     def mailbox_name(self) -> str:
         """How positions of forwarded requests are named."""
         return f"slot-{self.names.slot}"
@@ -342,6 +347,8 @@ class Slot:
         share = max(1, partitions)
         limit = self._caution.limit
         due = min(self._settings.due_max, limit) if self.may_fire else 0
+        if self.exchange.permits.waiting >= self._settings.due_max:  # more of these are in no hurry, others may be
+            due = min(due, self._settings.due_crowded_max)
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
         return Budget(max(1, inputs // share), size // share, due and max(1, due // share))
 

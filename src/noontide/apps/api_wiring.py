@@ -25,6 +25,7 @@ from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Verdicts
 from noontide.apps.api.writing import Writer
 from noontide.apps.dashboard.pages import dashboard_router
+from noontide.apps.demand import DemandMetrics
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.api import MeasuredApp
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
@@ -72,9 +73,15 @@ async def open_api(options: ApiOptions) -> AsyncIterator[str]:
         tls = (options.certificate, options.private_key)
     async with open_app(options) as app:
         measured = MeasuredApp(app)
-        with serve_metrics(options.metrics, measured, role="api"):
-            async with serving(measured, options.host, options.port, tls=tls) as url:
-                yield url
+        demand = DemandMetrics(lambda: app.state.services, options.settings)
+        asking = asyncio.create_task(demand.run(), name="demand") if options.metrics is not None else None
+        try:
+            with serve_metrics(options.metrics, measured, demand, role="api"):
+                async with serving(measured, options.host, options.port, tls=tls) as url:
+                    yield url
+        finally:
+            if asking is not None:
+                await _ended(asking)
 
 
 @asynccontextmanager

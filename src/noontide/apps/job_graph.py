@@ -45,7 +45,14 @@ class JobGraph:
         """The part that has to do with one job: what it waits for, directly or not, and what waits for it."""
         above = subtree(job_id, self._after)
         wanted = {*above, *self.below(job_id)}
-        return graph_of(node for name, node in self.nodes.items() if name in wanted)
+        return JobGraph(
+            nodes={name: node for name, node in self.nodes.items() if name in wanted},
+            dependants={
+                name: [each for each in waiting if each in wanted]
+                for name, waiting in self.dependants.items()
+                if name in wanted
+            },
+        )
 
     def cycle(self) -> tuple[str, ...] | None:
         """A cycle, as a path that begins and ends with the same job; None when there is none."""

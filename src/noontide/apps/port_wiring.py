@@ -70,7 +70,7 @@ async def open_internal_port(
         retention_ms=settings.recent_executions_ms,
     )
     board = Board(kept_max=settings.verdicts_kept_max)
-    queries = Queries(layout, readable, board, recents, verdict_retention_ms=settings.verdict_retention_ms)
+    queries = Queries(layout, readable, board, recents, settings)
     try:
         async with open_port(queries, board, options, process=name_of_process()) as port:
             recents.start()

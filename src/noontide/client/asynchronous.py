@@ -180,6 +180,18 @@ class AsyncClient:
         said = {"run_ids": named, "job_id": job, "reason": reason, "limit": limit, "dry_run": dry_run}
         return await self.send(calls.redrive(said))
 
+    async def forecast(self, **asked: Any) -> dict[str, Any]:
+        """Runs of each minute to come. asked: minutes, by ("tenant", "lane", "target"), tenant, peaks."""
+        return await self.send(calls.forecast(**asked))
+
+    async def job_graph(self, job_id: str, *, limit: int | None = None) -> dict[str, Any]:
+        """The jobs that a job waits for, directly or not, and those that wait for it."""
+        return await self.send(calls.job_graph(job_id, limit=limit))
+
+    async def calendar_diff(self, name: str, calendar: Document, *, days: int | None = None) -> dict[str, Any]:
+        """Which fires of which jobs would move if a calendar became this; changes nothing."""
+        return await self.send(calls.calendar_diff(name, calendar, days=days))
+
     async def workers(self) -> Workers:
         """Who holds runs, and what waits in each lane."""
         return await self.send(calls.workers())

@@ -176,6 +176,18 @@ class Client:
         said = {"run_ids": named, "job_id": job, "reason": reason, "limit": limit, "dry_run": dry_run}
         return self.send(calls.redrive(said))
 
+    def forecast(self, **asked: Any) -> dict[str, Any]:
+        """Runs of each minute to come. asked: minutes, by ("tenant", "lane", "target"), tenant, peaks."""
+        return self.send(calls.forecast(**asked))
+
+    def job_graph(self, job_id: str, *, limit: int | None = None) -> dict[str, Any]:
+        """The jobs that a job waits for, directly or not, and those that wait for it."""
+        return self.send(calls.job_graph(job_id, limit=limit))
+
+    def calendar_diff(self, name: str, calendar: Document, *, days: int | None = None) -> dict[str, Any]:
+        """Which fires of which jobs would move if a calendar became this; changes nothing."""
+        return self.send(calls.calendar_diff(name, calendar, days=days))
+
     def workers(self) -> Workers:
         """Who holds runs, and what waits in each lane."""
         return self.send(calls.workers())

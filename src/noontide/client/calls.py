@@ -172,6 +172,24 @@ def redrive(said: Document) -> Call[Redriven]:
     )  # fmt: skip
 
 
+def forecast(**asked: object) -> Call[dict[str, Any]]:
+    """Asked: minutes, by, tenant, peaks."""
+    return Call(method="GET", path="/v1/forecast", params=_params(asked), read=_reader(dict[str, Any]))
+
+
+def job_graph(job_id: str, **asked: object) -> Call[dict[str, Any]]:
+    """Asked: limit."""
+    return Call(method="GET", path=f"{_job(job_id)}/graph", params=_params(asked), read=_reader(dict[str, Any]))
+
+
+def calendar_diff(name: str, calendar: Document, **asked: object) -> Call[dict[str, Any]]:
+    """Asked: days."""
+    return Call(
+        method="POST", path=f"/v1/calendars/{_segment(name)}/diff", params=_params(asked),
+        body=orjson.dumps(dict(calendar)), read=_reader(dict[str, Any]),
+    )  # fmt: skip
+
+
 def workers() -> Call[Workers]:
     """Who holds runs."""
     return Call(method="GET", path="/v1/workers", read=_reader(Workers))

@@ -89,7 +89,7 @@ class JobRow(NamedTuple):
     @property
     def target_text(self) -> str:
         """The target as history names it: kafka://topic, a URL, or handler:name."""
-        return _SCHEMES[self.target_kind] + self.target
+        return target_text(self.target_kind, self.target)
 
     @property
     def misfire_rule(self) -> MisfireRule:
@@ -105,6 +105,11 @@ class JobRow(NamedTuple):
     def follows_completion(self) -> bool:
         """Whether the next occurrence counts from the end of the run."""
         return self.schedule_key.startswith("after:")
+
+
+def target_text(kind: int, target: str) -> str:
+    """A target as history names it."""
+    return _SCHEMES[kind] + target
 
 
 def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
@@ -278,6 +283,30 @@ def likeness_of(row: bytes) -> Likeness:
     spread_ms, _, shape, *_ = _own_of(row)
     tenant, target, schedule_key, _ = row[_HEADER_BYTES : _HEADER_BYTES + shape].decode().split("\0")
     return Likeness(kind, calendars, extras, ends_at_ms, max_runs, grace_ms, spread_ms, tenant, target, schedule_key)
+
+
+class Outlook(NamedTuple):
+    """What the times to come of a job depend on, and to whom they belong; see `JobRow`."""
+
+    target_kind: int
+    calendars: int
+    ends_at_ms: int
+    max_runs: int
+    spread_ms: int
+    tenant: str
+    target: str
+    schedule_key: str
+    lane: str
+
+
+def outlook_of(row: bytes) -> Outlook:
+    """The outlook of a row, without decoding the rest."""
+    kind, _, _, calendars, _, _, _, ends_at_ms, max_runs, _ = _COMMON.unpack_from(row)
+    spread_ms, _, shape, *_ = _own_of(row)
+    return Outlook(
+        kind, calendars, ends_at_ms, max_runs, spread_ms,
+        *row[_HEADER_BYTES : _HEADER_BYTES + shape].decode().split("\0"),
+    )  # fmt: skip
 
 
 def own_of(row: bytes) -> tuple[int, bytes, bytes]:

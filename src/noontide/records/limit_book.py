@@ -15,6 +15,7 @@ from noontide.core.errors import InvalidDefinition
 
 TENANT, TARGET, KEY = "tenant/", "target/", "key/"
 HANDLER = "handler:"
+EXACT_STARTS = "exact_starts_per_minute_max"
 WEIGHT_MAX = 1_000_000.0
 STARTS_MAX = 1_000_000.0
 CONCURRENCY_MAX = 1_000_000_000
@@ -35,13 +36,15 @@ ONE_AT_A_TIME = Ceiling(concurrency=1)
 class LimitBook:
     """All limits. ceilings: by limiter; handlers, urls: names of limited targets, by handler and by URL prefix.
 
-    urls: longest prefix first. weights: of tenants that have one.
+    urls: longest prefix first. weights: of tenants that have one. exact_starts: jobs that may insist on one minute, of
+    tenants with such a quota.
     """
 
     ceilings: Mapping[str, Ceiling] = field(default_factory=lambda: MappingProxyType({}))
     handlers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     urls: tuple[tuple[str, str], ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    exact_starts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def limiters_of(self, tenant: str, target: str, key: str | None) -> tuple[str, ...]:
         """The limiters a run comes under, in the order of their permits. target: as history names it."""
@@ -78,6 +81,7 @@ def check_tenant(document: Mapping[str, object]) -> None:
     """Refuse numbers that mean nothing. Raises InvalidDefinition naming the field."""
     _number(document, "weight", WEIGHT_MAX)
     _count(document, "concurrency_max")
+    _count(document, EXACT_STARTS)
     keys = document.get("concurrency_keys", {})
     if not isinstance(keys, Mapping):
         raise InvalidDefinition.of("/concurrency_keys", "must be an object of keys and how many runs each lets through")
@@ -120,7 +124,12 @@ def book_of(documents: Mapping[str, Mapping[str, object]]) -> LimitBook:
             else:
                 urls[str(document["url"])] = key
     longest_first = tuple(sorted(urls.items(), key=lambda item: (-len(item[0]), item[0])))
-    return LimitBook(ceilings=ceilings, handlers=handlers, urls=longest_first, weights=weights)
+    exact = {
+        key.removeprefix(TENANT): most
+        for key, document in documents.items()
+        if key.startswith(TENANT) and (most := _int(document, EXACT_STARTS)) is not None
+    }
+    return LimitBook(ceilings=ceilings, handlers=handlers, urls=longest_first, weights=weights, exact_starts=exact)
 
 
 def _read_tenant(

@@ -15,11 +15,12 @@ from noontide.core.errors import NoontideError
 from noontide.core.run import Run, RunState
 from noontide.ports.record_log import Incoming, Record
 from noontide.records import signals, state
+from noontide.records.exact_starts import exact_key_parts, quota_name
 from noontide.records.topics import Layout
 from noontide.records.worker_events import Frame, decode_frame, encode_frame
 
 _OF_A_JOB = (state.CURSOR, state.AFTER, state.STREAK, state.BACKFILL)
-_OF_A_JOB_FIRST = (state.EDGE, state.JOIN, state.WAVE)
+_OF_A_JOB_FIRST = (state.EDGE, state.JOIN, state.WAVE, state.HELD)
 _OF_A_RUN = (state.RUN, state.DEAD)
 _ANEW = (state.LIMITER, state.PERMITS)
 _SLOT_IN_INVITATION = re.compile(rb'(?<="slot":)\d+')
@@ -79,6 +80,8 @@ class Moving:
             return self._slot_of_run(key.partition(b"/")[2])
         if key.startswith(state.GUARD):
             return self.slot_of_job(state.guarded_job_id(key))
+        if key.startswith(state.EXACT):
+            return self.slot_of_job(quota_name(exact_key_parts(key)[0]))
         if key.startswith(state.RATE):
             return self.slot_of_job(key[len(state.RATE) :])
         if key.startswith(state.VERDICT):

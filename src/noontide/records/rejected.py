@@ -37,6 +37,12 @@ class Origin(NamedTuple):
         return f"{self.topic.removeprefix('requests.')}-{self.partition}-{self.offset}"
 
 
+def parse_origin(text: str) -> Origin:
+    """Inverse of `Origin.text`. Raises ValueError."""
+    topic, partition, offset = text.rsplit("/", 2)
+    return Origin(topic, int(partition), int(offset))
+
+
 def encode_rejected(origin: Origin, *, problems: Sequence[Problem], value: bytes | None, at_ms: int) -> bytes:
     """JSON of a rejection; the original value is kept as a base64 excerpt of at most `EXCERPT_MAX_BYTES`."""
     return orjson.dumps(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from noontide.ports.record_log import Headers, Record
+from noontide.records.limit_book import TENANT
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", tag_field="kind", omit_defaults=True):
@@ -105,7 +106,50 @@ class Probe(msgspec.Struct, frozen=True, tag="probe", tag_field="kind"):
         return self.path[-1]
 
 
-Signal = Ask | Grant | Edge | Upstream | Ended | Probe
+class Reserve(msgspec.Struct, frozen=True, tag="reserve", tag_field="kind", omit_defaults=True):
+    """May a job insist on its minutes? request: the origin of the definition; until: its end, ms, 0 = none."""
+
+    tenant: str
+    job_id: str
+    schedule: str
+    request: str
+    until: int = 0
+
+    @property
+    def key(self) -> str:
+        """Key of the record: the name whose partition is the quota's home."""
+        return TENANT + self.tenant
+
+
+class Reserved(msgspec.Struct, frozen=True, tag="reserved", tag_field="kind", omit_defaults=True):
+    """The answer to `Reserve`. problem: why not; empty when it counts from now on."""
+
+    tenant: str
+    job_id: str
+    request: str
+    problem: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of the record."""
+        return self.job_id
+
+
+class Insist(msgspec.Struct, frozen=True, tag="insist", tag_field="kind", omit_defaults=True):
+    """How a job counts from now on, without being asked. schedule: "" = not at all; until: as in `Reserve`."""
+
+    tenant: str
+    job_id: str
+    schedule: str = ""
+    until: int = 0
+
+    @property
+    def key(self) -> str:
+        """Key of the record: the name whose partition is the quota's home."""
+        return TENANT + self.tenant
+
+
+Signal = Ask | Grant | Edge | Upstream | Ended | Probe | Reserve | Reserved | Insist
 
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[Signal] = msgspec.json.Decoder(Signal)

@@ -12,7 +12,8 @@ from noontide.core.cursor import Cursor, JobState
 CURSOR, RUN, DEAD, VERDICT, GUARD, POSITION = (b"cursor/", b"run/", b"dead/", b"verdict/", b"guard/", b"__pos/")
 LIMITER, PERMITS, RATE = (b"limiter/", b"permits/", b"rate/")
 EDGE, AFTER, JOIN, WAVE, STREAK, BACKFILL = (b"edge/", b"after/", b"join/", b"wave/", b"streak/", b"backfill/")
-NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE, STREAK, BACKFILL)
+EXACT, HELD = (b"exact/", b"held/")
+NOTES = (LIMITER, PERMITS, RATE, EDGE, AFTER, JOIN, WAVE, STREAK, BACKFILL, EXACT, HELD)
 """Facts that a slot keeps in memory as a whole; each is a row of its own beside the record."""
 TZDATA = b"__tzdata"
 """Key of the time zone release that the slot's cursors were computed with; the value is its name, such as 2026a."""

@@ -37,10 +37,7 @@ class MemoryApi:
         )  # fmt: skip
         self._recents = Recents(MemoryIndex(), source, per_second_max=1_000, retention_ms=7 * 86_400_000)
         self._recents.begin(self._slots)
-        self.queries = Queries(
-            stage.layout, self.readable, self._board, self._recents,
-            verdict_retention_ms=stage.settings.verdict_retention_ms,
-        )  # fmt: skip
+        self.queries = Queries(stage.layout, self.readable, self._board, self._recents, stage.settings)
         directory = cast("Any", SimpleNamespace(owners={}, news=asyncio.sleep))
         self.owners = _MemoryOwners(self, directory)
         verdicts = _MemoryVerdicts(self)

@@ -10,9 +10,12 @@ from fastapi import APIRouter, FastAPI
 
 from noontide.apps.api import (
     batch,
+    calendar_diff,
     cluster,
     configuration,
     dead_letters,
+    forecast,
+    graph,
     health,
     job_actions,
     job_lists,
@@ -21,6 +24,7 @@ from noontide.apps.api import (
     preview,
     requests,
     runs,
+    scaling,
     shares,
 )
 from noontide.apps.api.gate import Gate
@@ -36,14 +40,18 @@ ROUTERS: Sequence[APIRouter] = (
     job_lists.router,
     job_actions.router,
     occurrences.router,
+    graph.router,
     batch.router,
     preview.router,
     requests.router,
     runs.router,
     dead_letters.router,
     configuration.router,
+    calendar_diff.router,
     cluster.router,
     shares.router,
+    forecast.router,
+    scaling.router,
     health.router,
 )
 DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."

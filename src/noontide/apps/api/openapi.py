@@ -59,6 +59,7 @@ BODIES: Final[dict[tuple[str, str], Body]] = {
     ("post", "/v1/runs/{run_id}/retry"): Body("Reason", {}, required=False),
     ("post", "/v1/dead-letters/redrive"): Body("Redrive", {"job_id": "nightly-report", "limit": 10}),
     ("put", "/v1/calendars/{name}"): Body("Configuration", _CALENDAR),
+    ("post", "/v1/calendars/{name}/diff"): Body("Configuration", _CALENDAR),
     ("put", "/v1/targets/{name}"): Body("Configuration", {"topic": "orders.reminders", "tenants": "*"}),
     ("put", "/v1/tenants/{name}"): Body("Configuration", {}),
     ("put", "/v1/lanes/{name}"): Body("Configuration", {}),

@@ -170,9 +170,23 @@ class Owners:
         return answer
 
     async def ask_all(self, slots: Sequence[int], question: Callable[[list[int]], wire.Asked]) -> list[wire.Answered]:
-        """The answers of the owners of some slots, each asked once about all that it owns of them."""
+        """The answers of the owners of some slots, each asked once about all that it owns of them.
+
+        Raises ApiProblem (503) when a slot has no owner that answers in time.
+        """
+        answers, missing = await self.ask_present(slots, question, wait_ms=self._settings.owner_wait_ms)
+        if missing:
+            retry_after_sec = self._settings.retry_after_sec
+            named = ", ".join(map(str, missing))
+            raise unavailable(f"slot {named} has no owner that answers", retry_after_sec=retry_after_sec)
+        return answers
+
+    async def ask_present(
+        self, slots: Sequence[int], question: Callable[[list[int]], wire.Asked], *, wait_ms: int
+    ) -> tuple[list[wire.Answered], list[int]]:
+        """As `ask_all`, but what came within a time, and the slots that nobody answered for."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._settings.owner_wait_ms / 1000
+        until_s = loop.time() + wait_ms / 1000
         open_slots, answers = set(slots), list[wire.Answered]()
         while True:
             by_url = self._by_url(open_slots)
@@ -181,13 +195,9 @@ class Owners:
                 if answer is not None:
                     answers.append(answer)
                     open_slots.difference_update(owned)
-            if not open_slots:
-                return answers
             left_s = until_s - loop.time()
-            if left_s <= 0:
-                missing = ", ".join(map(str, sorted(open_slots)))
-                retry_after_sec = self._settings.retry_after_sec
-                raise unavailable(f"slot {missing} has no owner that answers", retry_after_sec=retry_after_sec)
+            if not open_slots or left_s <= 0:
+                return answers, sorted(open_slots)
             await self.directory.news(min(left_s, AGAIN_S))
 
     def _by_url(self, slots: set[int]) -> dict[str, list[int]]:

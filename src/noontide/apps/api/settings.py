@@ -33,6 +33,16 @@ class ApiSettings:
     """How long a write may wait for the brokers to take it; then 503."""
     owner_wait_ms: int = 5 * SECOND_MS
     """How long a read waits for an owner while a partition moves; then 503."""
+    partial_wait_ms: int = 1 * SECOND_MS
+    """How long a forecast waits for an owner while a partition moves; then it says what is missing."""
+    scaling_minutes: int = 5
+    """Within how many minutes the workers said to be needed get through what waits and what comes."""
+    scaling_concurrency: int = 100
+    """Places of one worker, for the same."""
+    scaling_utilisation_percent: int = 80
+    """The part of the places that is to be in use."""
+    scaling_refresh_ms: int = 30 * SECOND_MS
+    """How often the metrics `noontide_workers_needed` and `noontide_places_needed` are worked out."""
     slow_lines: int = 4
     """Connections to each owner for questions that may take long, such as lists."""
     retry_after_sec: int = 2

@@ -14,10 +14,11 @@ from noontide.apps.cli.tables import note, plural, show_json, show_table, utc
 from noontide.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from noontide.apps.calendar_diff import Moved
     from noontide.apps.cli.reading import Reader
+    from noontide.client import Client
     from noontide.core.calendar import Calendar
 
 YEARS: Final = 5
@@ -79,6 +80,19 @@ def diff(name: str, file: str, days: int, as_json: bool, cluster: Cluster, **giv
         return
     rows = ((moved.job_id, moved.tenant, _times(moved.gone), _times(moved.new)) for moved in found)
     show_table(DIFF_HEADS, rows, empty=f"no fire of any job moves within {plural(days, 'day')}")
+
+
+def diff_over_api(client: Client, name: str, file: str, days: int, as_json: bool, **given: Any) -> None:  # noqa: FBT001
+    """The same over the HTTP API."""
+    found = client.calendar_diff(name, _document(name, file, given), days=days)
+    if as_json:
+        for item in found["items"]:
+            show_json(item)
+        return
+    rows = ((each["job_id"], each["tenant"], _texts(each["gone"]), _texts(each["new"])) for each in found["items"])
+    show_table(DIFF_HEADS, rows, empty=f"no fire of any job moves within {plural(days, 'day')}")
+    if not found["complete"]:
+        note(f"only {plural(found['jobs'], 'job')} that use {name} were compared; there are more")
 
 
 @calendars.command("list")
@@ -191,8 +205,12 @@ def _moved(reader: Reader, changed: Calendar, after_ms: int, until_ms: int) -> I
 
 
 def _times(instants: tuple[int, ...]) -> str:
+    return _texts([utc(at) for at in instants])
+
+
+def _texts(instants: Sequence[str]) -> str:
     more = len(instants) - SHOWN_MAX
-    return ", ".join(map(utc, instants[:SHOWN_MAX])) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(instants[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _write(reader: Reader, name: str, document: dict[str, object]) -> None:

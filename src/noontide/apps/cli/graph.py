@@ -14,6 +14,7 @@ from noontide.core.errors import InvalidDefinition
 if TYPE_CHECKING:
     from noontide.apps.cli.reading import Reader, StoredJob
     from noontide.apps.job_graph import JobGraph
+    from noontide.client import Client
 
 
 @click.command()
@@ -23,13 +24,31 @@ if TYPE_CHECKING:
 @broker_options
 def graph(job_id: str | None, mermaid: bool, as_json: bool, cluster: Cluster) -> None:  # noqa: FBT001 - options of click
     """Show which jobs wait for which: all of them, or those that have to do with one job."""
-    from noontide.apps.job_graph import as_document, mermaid_lines, tree_lines
-
     found = _graph(_reader(cluster))
     if job_id is not None:
         if job_id not in found.nodes:
             raise Fault(f"{job_id!r} waits for no job, and no job waits for it")
         found = found.around(job_id)
+    _draw(found, mermaid=mermaid, as_json=as_json)
+
+
+def graph_over_api(client: Client, job_id: str | None, mermaid: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
+    """The same over the HTTP API, for one job."""
+    from noontide.apps.job_graph import Node, graph_of
+
+    if job_id is None:
+        raise click.UsageError("over the API the graph is that of one job: name it, or leave --server out")
+    nodes = [
+        Node(job_id=each["id"], after=tuple(each["after"]), state=each["state"] or "", reason=each["reason"])
+        for each in client.job_graph(job_id)["jobs"]
+        if each["exists"]
+    ]
+    _draw(graph_of(nodes), mermaid=mermaid, as_json=as_json)
+
+
+def _draw(found: JobGraph, *, mermaid: bool, as_json: bool) -> None:
+    from noontide.apps.job_graph import as_document, mermaid_lines, tree_lines
+
     if as_json:
         show_json(as_document(found))
         return

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "runs": _Entry("noontide.apps.cli.runs", "runs", "Runs: watch, list, show, cancel, retry, redrive."),
     "workers": _Entry("noontide.apps.cli.workers", "workers", "Who runs what, and what waits in each lane."),
     "tenants": _Entry("noontide.apps.cli.tenants", "tenants", "Tenants: who has how much of what is shared."),
+    "forecast": _Entry("noontide.apps.cli.forecast", "forecast", "Runs of each minute of the next day, and its peaks."),
     "partitions": _Entry("noontide.apps.cli.partitions", "partitions", "Who owns which slots, and who stands by."),
     "calendars": _Entry("noontide.apps.cli.calendars", "calendars", "Calendars: put, diff, list, show."),
     "config": _Entry("noontide.apps.cli.config", "config", "Tenants, calendars, targets: put, get, list, delete."),

@@ -26,6 +26,9 @@ WAYS: Final = {
         for name in ("put_command", "add", "get", "list_command", "delete", "pause", "resume", "trigger")
     },
     f"{_PACKAGE}.backfill.backfill": f"{_PACKAGE}.backfill:backfill_over_api",
+    f"{_PACKAGE}.graph.graph": f"{_PACKAGE}.graph:graph_over_api",
+    f"{_PACKAGE}.calendars.diff": f"{_PACKAGE}.calendars:diff_over_api",
+    f"{_PACKAGE}.forecast.forecast": f"{_PACKAGE}.forecast:forecast_over_api",
     f"{_PACKAGE}.runs.list_command": f"{_PACKAGE}.remote_runs:list_command",
     f"{_PACKAGE}.runs_story.show": f"{_PACKAGE}.remote_runs:show",
     **{f"{_PACKAGE}.runs_changes.{name}": f"{_PACKAGE}.remote_runs:{name}" for name in ("cancel", "retry", "redrive")},

@@ -40,13 +40,13 @@ class _Info(Collector):
 
 
 @contextmanager
-def serve_metrics(options: MetricsOptions | None, collector: Collector, *, role: str) -> Iterator[int]:
+def serve_metrics(options: MetricsOptions | None, *collectors: Collector, role: str) -> Iterator[int]:
     """Serve while the context is open; yields the port, 0 when there is none. Raises MetricsError."""
     if options is None:
         yield 0
         return
     registry = CollectorRegistry()
-    for each in (_Info(role), collector):
+    for each in (_Info(role), *collectors):
         registry.register(each)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -8,6 +8,7 @@ import orjson
 
 from noontide.apps.port import wire
 from noontide.core.run import RunState
+from noontide.records.dependencies import Upstreams
 from noontide.records.job_row import JobRow
 from noontide.records.state import decode_cursor
 
@@ -21,6 +22,8 @@ def job_matches(job_id: str, row: JobRow, cursor: bytes | None, wanted: wire.Job
     if wanted.target is not None and not row.target_text.startswith(wanted.target):
         return False
     if wanted.state is not None and (cursor is None or decode_cursor(cursor).state != wanted.state):
+        return False
+    if wanted.calendar is not None and not _uses(row, wanted.calendar):
         return False
     return _text_matches(job_id, row, wanted.text) and _labels_match(row, wanted.labels)
 
@@ -36,6 +39,13 @@ def _text_matches(job_id: str, row: JobRow, text: str | None) -> bool:
     fields = orjson.loads(row.document)
     labels = fields.get("labels") or {}
     return any(sought in str(each).lower() for each in (fields.get("note") or "", *labels.keys(), *labels.values()))
+
+
+def _uses(row: JobRow, calendar: str) -> bool:
+    if not row.calendars:
+        return False
+    named = orjson.loads(row.document).get("calendar") or {}
+    return calendar in (*(named.get("include") or ()), *(named.get("exclude") or ()))
 
 
 def _labels_match(row: JobRow, labels: Sequence[tuple[str, str | None]]) -> bool:
@@ -70,3 +80,17 @@ def execution_matches(execution: bytes, wanted: wire.LivePage | wire.History) ->
 
 def _in(value: object, allowed: Sequence[str] | None) -> bool:
     return allowed is None or value in allowed
+
+
+def tied_of(
+    job_id: str, found: wire.FoundJob | None, after: Upstreams | None, dependants: tuple[str, ...]
+) -> wire.Tied:
+    """A job with its ties. after: what is known of its upstreams, if it has any."""
+    waiting = tuple(sorted(dependants))
+    if found is None:
+        return wire.Tied(job_id, False, dependants=waiting)  # noqa: FBT003 - of an array
+    text = wire.text_of(found.cursor)
+    cursor = None if text is None else decode_cursor(text)
+    names, state = () if after is None else after.names, "" if cursor is None else str(cursor.state)
+    reason = None if cursor is None else cursor.reason
+    return wire.Tied(job_id, True, found.tenant, tuple(names), waiting, state, reason)  # noqa: FBT003 - of an array

@@ -10,18 +10,17 @@ from typing import assert_never
 
 import msgspec
 
+from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.apps.port import wire
 from noontide.apps.port.board import API_REQUESTS, Board
-from noontide.apps.port.matching import execution_matches, job_matches, live_matches
+from noontide.apps.port.matching import execution_matches, job_matches, live_matches, tied_of
 from noontide.apps.port.recents import Entry, Recents
-from noontide.apps.shares import lane_shares, limiter_shares
-from noontide.core.run import RunState
+from noontide.apps.port.scanning import Readable, Row, rows_after
+from noontide.apps.port.shared import SharedQueries
 from noontide.ports.due_index import DueIndex, IndexFailed
-from noontide.records import rows, state
+from noontide.records import rows
 from noontide.records.job_row import JobRow, decode_job_row
-from noontide.records.leases import decode_lease
-from noontide.records.limit_book import NO_LIMITS
 from noontide.records.state import verdict_record_key
 from noontide.records.topics import Layout
 
@@ -29,13 +28,8 @@ SCANNED_MAX = 2_000
 """Rows looked at for one page; a page may be shorter than asked for, and says how far it looked."""
 CLOSED_SINCE_MAX = 5_000
 RUN_LINES_MAX = 20
-WORKERS_SCANNED_MAX = 5_000
 _CHUNK = 64
 _CAUGHT_UP_S, _CAUGHT_UP_POLL_S = 1.0, 0.005
-
-Readable = Callable[[int], tuple[Slot, DueIndex] | None]
-"""The slot and its index, while they say what is."""
-_Row = tuple[bytes, int, bytes]  # job or run id, partition, value
 
 
 class _NotHere(Exception):
@@ -45,19 +39,17 @@ class _NotHere(Exception):
 
 
 class Queries:
-    """What an API node may ask.
-
-    verdict_retention_ms: as the slots have it, since their reminders are looked up by it.
-    """
+    """What an API node may ask. settings: as the slots have them, since their reminders are looked up by these."""
 
     def __init__(
-        self, layout: Layout, readable: Readable, board: Board, recents: Recents, *, verdict_retention_ms: int
+        self, layout: Layout, readable: Readable, board: Board, recents: Recents, settings: SchedulerSettings
     ) -> None:
         self._layout = layout
         self._readable = readable
         self._board = board
         self._recents = recents
-        self._verdict_retention_ms = verdict_retention_ms
+        self._verdict_retention_ms = settings.verdict_retention_ms
+        self._shared = SharedQueries(layout, readable, self._open, settings)
 
     async def answer(self, question: wire.Asked) -> wire.Answered:
         """One answer; Moved when a slot is not here, or closes while it is read."""
@@ -74,12 +66,12 @@ class Queries:
                 return self._jobs(question)
             case wire.JobPage():
                 return self._job_page(question)
+            case wire.Ties():
+                return self._ties(question)
             case wire.Verdicts():
                 return self._verdicts(question)
-            case wire.Workers():
-                return self._workers(question)
-            case wire.Shares():
-                return self._shares(question)
+            case wire.Workers() | wire.Shares() | wire.Loads() | wire.Forecast():
+                return await self._shared.answer(question)
             case _:
                 return await self._runs(question)
 
@@ -127,7 +119,7 @@ class Queries:
         indexes = {slot: self._open(slot)[1] for slot in question.slots}
         after = question.after.encode()
         streams = (
-            _rows_after(index, number, b"j", after)
+            rows_after(index, number, b"j", after)
             for slot, index in indexes.items()
             for number in self._layout.partitions_of(slot)
         )
@@ -144,7 +136,7 @@ class Queries:
         return wire.FoundJobs(jobs=found, reached=chunk_end(scanned, job_id))
 
     def _with_cursors(
-        self, chunk: list[_Row], indexes: dict[int, DueIndex]
+        self, chunk: list[Row], indexes: dict[int, DueIndex]
     ) -> Iterator[tuple[str, JobRow, bytes | None]]:
         """Rows with the cursors of their jobs, in the same order."""
         by_slot: dict[int, list[bytes]] = {}
@@ -155,6 +147,17 @@ class Queries:
             cursors.update(zip(keys, indexes[slot].get_many(keys), strict=True))
         for job_id, partition, value in chunk:
             yield job_id.decode(), decode_job_row(value), cursors[rows.cursor_key(partition, job_id)]
+
+    def _ties(self, question: wire.Ties) -> wire.FoundTies:
+        slot, _ = self._open(question.slot)
+        ties = slot.exchange.ties
+        known = self._jobs(wire.Jobs(slot=question.slot, ids=question.ids)).jobs
+        return wire.FoundTies(
+            jobs=[
+                tied_of(job_id, found, ties.after.get(job_id), tuple(ties.dependants.get(job_id, ())))
+                for job_id, found in zip(question.ids, known, strict=True)
+            ]
+        )
 
     # --- verdicts
 
@@ -245,7 +248,7 @@ class Queries:
             _, index = self._open(slot)
             for number in self._layout.partitions_of(slot):
                 if only is None or number == self._layout.partition_of(only):
-                    streams.append(_rows_after(index, number, kind, max(after, prefix)))
+                    streams.append(rows_after(index, number, kind, max(after, prefix)))
         found: list[tuple[str, bytes]] = []
         scanned, key = 0, b""
         for key, _, value in islice(heapq.merge(*streams), SCANNED_MAX):
@@ -296,69 +299,10 @@ class Queries:
             await asyncio.sleep(_CAUGHT_UP_POLL_S)
             waited_s += _CAUGHT_UP_POLL_S
 
-    # --- workers
-
-    def _workers(self, question: wire.Workers) -> wire.FoundWorkers:
-        workers: dict[tuple[str, str], wire.WorkerCount] = {}
-        lanes: dict[str, dict[str, int]] = {}
-        for slot in question.slots:
-            _, index = self._open(slot)
-            for number in self._layout.partitions_of(slot):
-                for run_id, _, value in islice(_rows_after(index, number, b"l", b""), WORKERS_SCANNED_MAX):
-                    run = decode_lease(run_id, value)
-                    if not run.lane:
-                        continue
-                    states = lanes.setdefault(run.lane, {})
-                    states[run.state] = states.get(run.state, 0) + 1
-                    if run.state is RunState.RUNNING and run.worker is not None:
-                        _count(workers, run.worker, run.lane, run.granted_ms)
-        return wire.FoundWorkers(workers=list(workers.values()), lanes=lanes)
-
-    # --- shares
-
-    def _shares(self, question: wire.Shares) -> wire.FoundShares:
-        given: dict[bytes, bytes] = {}
-        runs = []
-        for slot in question.slots:
-            _, index = self._open(slot)
-            numbers = self._layout.partitions_of(slot)
-            for key, _, value in _rows_after(index, numbers[0], rows.NOTE, state.LIMITER):
-                if not key.startswith(state.LIMITER):
-                    break
-                if state.limiter_key_parts(key)[1] == question.tenant:
-                    given[key] = value
-            for number in numbers:
-                found = islice(_rows_after(index, number, b"l", b""), WORKERS_SCANNED_MAX)
-                leases = (decode_lease(run_id, value) for run_id, _, value in found)
-                runs += [run for run in leases if run.tenant == question.tenant]
-        return wire.FoundShares(
-            limiters=[(each.limiter, *each[5:]) for each in limiter_shares(given, runs, NO_LIMITS)],
-            lanes=[(each.lane, *each[3:]) for each in lane_shares(runs, NO_LIMITS)],
-        )
-
 
 def chunk_end(scanned: int, last: str) -> str | None:
     """How far a look went: to the end when it met fewer rows than it may."""
     return last if scanned == SCANNED_MAX else None
-
-
-def _count(workers: dict[tuple[str, str], wire.WorkerCount], worker: str, lane: str, granted_ms: int) -> None:
-    known = workers.get((worker, lane))
-    if known is None:
-        workers[worker, lane] = wire.WorkerCount(worker=worker, lane=lane, runs=1, oldest_granted_ms=granted_ms)
-    else:
-        known.runs += 1
-        known.oldest_granted_ms = min(known.oldest_granted_ms, granted_ms)
-
-
-def _rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes) -> Iterator[_Row]:
-    """Rows of one kind behind an id, in order, read in pages that grow."""
-    _, stop = rows.kind_range(partition, kind)
-    start, size = bytes([partition]) + kind + after + b"\0", 16
-    while found := index.scan(start, stop, size):
-        for key, value in found:
-            yield key[2:], partition, value
-        start, size = found[-1][0] + b"\0", min(size * 4, 256)
 
 
 def _found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:

@@ -34,13 +34,17 @@ class Jobs(Question, tag="jobs"):
 
 
 class JobFilter(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Which jobs are wanted; None = any. labels: name and value (None = any). text: in id, note or target."""
+    """Which jobs are wanted; None = any. labels: name and value (None = any). text: in id, note or target.
+
+    calendar: that use it.
+    """
 
     tenants: tuple[str, ...] | None = None
     state: str | None = None
     target: str | None = None
     text: str | None = None
     labels: tuple[tuple[str, str | None], ...] = ()
+    calendar: str | None = None
 
 
 class JobPage(Question, tag="job-page"):
@@ -50,6 +54,10 @@ class JobPage(Question, tag="job-page"):
     after: str
     limit: int
     filter: JobFilter
+
+    def of(self, slots: list[int]) -> JobPage:
+        """The same question about other slots."""
+        return JobPage(slots=slots, after=self.after, limit=self.limit, filter=self.filter)
 
 
 class RunStory(Question, tag="run"):
@@ -125,7 +133,50 @@ class Shares(Question, tag="shares"):
     tenant: str
 
 
-Asked = Jobs | JobPage | RunStory | LivePage | DeadPage | Executions | History | Verdicts | Workers | Shares
+class Forecast(Question, tag="forecast", kw_only=True):
+    """Runs of each minute to come. from_ms: a whole minute; tenants: whose, None = of all.
+
+    by: "tenant", "lane" or "target" for a series of each; "" = none. names_max: of them, the largest; the others are
+    put together. details: minutes about which everything is wanted.
+    """
+
+    slots: list[int]
+    from_ms: int
+    minutes: int
+    tenants: list[str] | None = None
+    by: str = ""
+    names_max: int = 50
+    details: list[int] = []
+
+
+class Ties(Question, tag="ties"):
+    """Who waits for some jobs, and for whom they wait; all of one slot."""
+
+    slot: int
+    ids: list[str]
+
+
+class Loads(Question, tag="loads"):
+    """What each lane has to do in some slots."""
+
+    slots: list[int]
+
+
+Asked = (
+    Jobs
+    | JobPage
+    | RunStory
+    | LivePage
+    | DeadPage
+    | Executions
+    | History
+    | Verdicts
+    | Workers
+    | Shares
+    | Forecast
+    | Loads
+    | Ties
+)
 
 
 class Answer(msgspec.Struct, tag_field="is", kw_only=True, omit_defaults=True):
@@ -234,7 +285,56 @@ class FoundShares(Answer, tag="shares"):
     lanes: list[tuple[str, int, int, int, int]]
 
 
-Answered = FoundShares | Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
+class FoundForecast(Answer, tag="forecast"):
+    """Counts of each minute.
+
+    runs: of all; exact: those among them that recur and insist on their minute; relaxed: what all would be if these
+    were relaxed. series: runs of each name of one kind. totals: of each kind ("tenant", "lane", "target"), runs by
+    name. details: the same for single minutes. as_of_ms: the oldest look at the jobs; jobs: looked at.
+    pending: slots without a forecast yet; cut: slots with more jobs than are looked at; merged: not all told apart.
+    """
+
+    runs: list[int]
+    exact: list[int]
+    relaxed: list[int]
+    series: dict[str, list[int]] = {}
+    totals: dict[str, dict[str, int]] = {}
+    details: dict[int, dict[str, dict[str, int]]] = {}
+    as_of_ms: int = 0
+    jobs: int = 0
+    pending: list[int] = []
+    cut: list[int] = []
+    merged: bool = False
+
+
+class Tied(msgspec.Struct, array_like=True):
+    """A job of the graph. after: its upstreams; dependants: jobs that wait for it, if it exists or not."""
+
+    id: str
+    exists: bool
+    tenant: str = ""
+    after: tuple[str, ...] = ()
+    dependants: tuple[str, ...] = ()
+    state: str = ""
+    reason: str | None = None
+
+
+class FoundTies(Answer, tag="ties"):
+    """In the order of the ids."""
+
+    jobs: list[Tied]
+
+
+class FoundLoads(Answer, tag="loads"):
+    """By lane: (ready, queued, running, runs that ended of late, ms that these took together)."""
+
+    lanes: dict[str, tuple[int, int, int, float, float]]
+
+
+Answered = (
+    FoundTies | FoundLoads | FoundShares | Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
+    | FoundForecast
+)  # fmt: skip
 
 encode = msgspec.json.Encoder().encode
 decode_questions = msgspec.json.Decoder(list[Asked]).decode

@@ -1,0 +1,24 @@
+"""Rows of an index in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from noontide.actors.slot import Slot
+from noontide.ports.due_index import DueIndex
+from noontide.records import rows
+
+Readable = Callable[[int], tuple[Slot, DueIndex] | None]
+"""The slot and its index, while they say what is."""
+Row = tuple[bytes, int, bytes]
+"""Job or run id, partition, value."""
+
+
+def rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes) -> Iterator[Row]:
+    """Rows of one kind behind an id, in order, read in pages that grow."""
+    _, stop = rows.kind_range(partition, kind)
+    start, size = bytes([partition]) + kind + after + b"\0", 16
+    while found := index.scan(start, stop, size):
+        for key, value in found:
+            yield key[2:], partition, value
+        start, size = found[-1][0] + b"\0", min(size * 4, 256)
