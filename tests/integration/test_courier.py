@@ -11,7 +11,6 @@ from tests.kafka_scene import create_topic, delete_topic
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
-from noontide.adapters.system_clock import boot_ms
 from noontide.ports.record_log import Record
 
 
@@ -44,10 +43,8 @@ async def test_a_topic_that_hangs_hangs_alone_and_is_found_missing(
     assert (await courier.send(doomed, RECORD, partition=None, timeout_ms=10_000)).error is None
     await delete_topic(kafka.bootstrap, doomed)
     hanging = asyncio.create_task(courier.send(doomed, RECORD, partition=None, timeout_ms=2_000))
-    began_ms = boot_ms()
     deliveries = [await courier.send(well, RECORD, partition=0, timeout_ms=10_000) for _ in range(5)]
     assert not hanging.done()
-    assert boot_ms() - began_ms < 2_000
     assert all(delivery.receipt is not None for delivery in deliveries)
     assert await hanging == (None, f"topic {doomed} did not acknowledge within 2000 ms", True)
     again = await courier.send(doomed, RECORD, partition=None, timeout_ms=10_000)

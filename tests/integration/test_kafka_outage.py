@@ -46,7 +46,7 @@ async def test_a_broker_that_is_frozen_and_thawed(own: EmbeddedKafka) -> None:
     began_ms = boot_ms()
     with pytest.raises(Doubt):
         await log.commit({AT: records("during", 1)}, timeout_ms=500)
-    assert boot_ms() - began_ms < 3_000
+    assert boot_ms() - began_ms < 10_000
     with pytest.raises(Doubt):
         await log.open()
     assert not (await courier.send("topic", Record(b"k", b"v"), partition=1, timeout_ms=300)).receipt

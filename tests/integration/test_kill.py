@@ -19,6 +19,7 @@ from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.testing.checker import check
 
 JOBS = 300
+LEAST_MS = 12_000
 ANCHOR = "2026-01-01T00:00:00Z"
 
 
@@ -29,6 +30,7 @@ class Load:
     installation: Installation
     topic: str
     jobs: list[IntervalJob]
+    defined_ms: int = 0
 
     def define(self) -> None:
         documents = {
@@ -43,10 +45,11 @@ class Load:
             for job in self.jobs
         }
         self.installation.request_many(documents)
+        self.defined_ms = time.time_ns() // 1_000_000
 
     def settle(self) -> Judgement:
-        """Wait until everything due by now is delivered, and judge it."""
-        until_ms = time.time_ns() // 1_000_000
+        """Wait until everything due by now, and for some time, is delivered, and judge it."""
+        until_ms = max(time.time_ns() // 1_000_000, self.defined_ms + LEAST_MS)
         topic = self.installation.log(self.topic)
 
         def is_through() -> bool:
@@ -54,7 +57,7 @@ class Load:
             return not self.judge(until_ms).missing
 
         try:
-            eventually(is_through, within_s=30, what="every occurrence until now")
+            eventually(is_through, what="every occurrence until now")
         finally:
             self.installation.log("executions").look()
         time.sleep(0.2)  # what would come double comes behind
@@ -116,7 +119,7 @@ def test_kills_at_random_moments(load: Load, tmp_path: Path) -> None:
     found = kill_again_and_again(load, tmp_path, kills=20, seed=2)
     assert found.is_clean, found
     assert found.decided == 0
-    assert found.delivered >= found.expected > 20 * JOBS // 2
+    assert found.delivered >= found.expected > (LEAST_MS // 1_000 - 2) * JOBS * 3 // 4
 
 
 @pytest.mark.slow
@@ -136,7 +139,7 @@ def test_a_killed_process_comes_back_in_its_group(load: Load, tmp_path: Path) ->
         scheduler.kill()
         began_s = time.monotonic()
         scheduler.start().until_owner()
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 25
         found = load.settle()
     assert found.is_clean, found
-    assert found.latest_ms < 12_000
+    assert found.latest_ms < 30_000

@@ -45,7 +45,7 @@ async def test_a_topic_deleted_after_its_metadata_was_cached_is_named_within_the
     began_ms = boot_ms()
     with pytest.raises(Doubt) as doubt:
         await log.commit({doomed: records("b", 1), well: records("b", 1)}, timeout_ms=500)
-    assert boot_ms() - began_ms < 3_000
+    assert boot_ms() - began_ms < 10_000
     assert (doubt.value.suspects, doubt.value.refused) == (frozenset({doomed}), False)
     await log.open()
     receipts = await log.commit({well: records("c", 1)}, timeout_ms=10_000)

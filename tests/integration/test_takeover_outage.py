@@ -35,14 +35,13 @@ class Site(NamedTuple):
     def grow(self, seconds: int) -> None:
         """Wait for some more seconds' worth of records."""
         before = len(self.installation.log(self.topic).look())
-        self.installation.log(self.topic).until(lambda found: len(found) >= before + seconds * JOBS, within_s=30)
+        self.installation.log(self.topic).until(lambda found: len(found) >= before + seconds * JOBS)
 
     def settled(self) -> Judgement:
         """Everything that fell due until now is there; the judgement on it."""
         until_ms = time.time_ns() // 1_000_000
         eventually(
             lambda: not judge(self.installation, self.topic, self.jobs, until_ms=until_ms).missing,
-            within_s=40,
             what="every occurrence until now",
         )
         time.sleep(0.2)
@@ -165,7 +164,7 @@ def test_ends_that_nobody_answers_are_no_ends(tmp_path: Path, prefix: str) -> No
         kafka.resume()
         kafka.kill()
         kafka.start_broker()
-        eventually(lambda: _ends(replay, partitions) == ends, within_s=5, what="the ends are known again")
+        eventually(lambda: _ends(replay, partitions) == ends, what="the ends are known again")
 
 
 def _ends(replay: KafkaReplay, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
