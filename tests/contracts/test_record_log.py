@@ -3,167 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
 
 import pytest
-from tests.kafka_scene import Collector, create_topic, keys, records
+from tests.contracts.brokers import MESSAGE_MAX_BYTES, Broker, read
+from tests.kafka_scene import Collector, keys, records
 
-from noontide.adapters.kafka.connection import KafkaConnection
-from noontide.adapters.kafka.courier import KafkaCourier
-from noontide.adapters.kafka.feed import KafkaFeed
-from noontide.adapters.kafka.producer import DisposableProducer
-from noontide.adapters.kafka.replay import KafkaReplay
-from noontide.adapters.kafka.slot_log import KafkaSlotLog
-from noontide.adapters.memory.log import MemoryLog
-from noontide.adapters.memory.readers import MemoryFeed, MemoryReplay
-from noontide.adapters.memory.slot_log import MemorySlotLog
-from noontide.adapters.memory.targets import MemoryCourier
 from noontide.adapters.system_clock import wall_now_ms
-from noontide.ports.record_log import (
-    Courier,
-    Doubt,
-    Feed,
-    Fenced,
-    Incoming,
-    Receipt,
-    Record,
-    Replay,
-    SlotLog,
-    TopicPartition,
-)
+from noontide.ports.record_log import Doubt, Fenced, Receipt, Record, TopicPartition
 
 pytestmark = [
     pytest.mark.parametrize("broker", ["memory", pytest.param("kafka", marks=pytest.mark.kafka)], indirect=True)
 ]
 
 COMMIT_MS = 10_000
-MESSAGE_MAX_BYTES = 20_000
-
-
-_Closable = TypeVar("_Closable", KafkaSlotLog, KafkaFeed, KafkaCourier)
-
-
-class Broker(Protocol):
-    """What the suite needs to set a scene."""
-
-    async def create_topic(self, name: str, *, partitions: int) -> None: ...
-
-    def slot_log(self, transactional_id: str) -> SlotLog: ...
-
-    def feed(self) -> Feed: ...
-
-    def replay(self) -> Replay: ...
-
-    def courier(self) -> Courier: ...
-
-    async def write_unsettled(
-        self, transactional_id: str, partition: TopicPartition, records: Sequence[Record]
-    ) -> None:
-        """Write in a transaction that stays open until somebody opens the same id."""
-
-    async def close(self) -> None: ...
-
-
-class MemoryBroker:
-    def __init__(self) -> None:
-        self.log = MemoryLog(now_ms=wall_now_ms)
-
-    async def create_topic(self, name: str, *, partitions: int) -> None:
-        self.log.create_topic(name, partitions=partitions, max_message_bytes=MESSAGE_MAX_BYTES)
-
-    def slot_log(self, transactional_id: str) -> SlotLog:
-        return MemorySlotLog(self.log, transactional_id=transactional_id)
-
-    def feed(self) -> Feed:
-        return MemoryFeed(self.log, loop=asyncio.get_running_loop())
-
-    def replay(self) -> Replay:
-        return MemoryReplay(self.log)
-
-    def courier(self) -> Courier:
-        return MemoryCourier(self.log)
-
-    async def write_unsettled(
-        self, transactional_id: str, partition: TopicPartition, records: Sequence[Record]
-    ) -> None:
-        self.log.append(partition, records, session=self.log.open_session(transactional_id))
-
-    async def close(self) -> None:
-        pass
-
-
-class KafkaBroker:
-    def __init__(self, bootstrap: str) -> None:
-        self.connection = KafkaConnection(bootstrap)
-        self.opened: list[KafkaSlotLog | KafkaFeed | KafkaCourier] = []
-
-    async def create_topic(self, name: str, *, partitions: int) -> None:
-        config = {"max.message.bytes": str(MESSAGE_MAX_BYTES)}
-        await create_topic(self.connection.bootstrap, name, partitions=partitions, config=config)
-
-    def slot_log(self, transactional_id: str) -> SlotLog:
-        return self._closed_later(
-            KafkaSlotLog(self.connection, transactional_id=transactional_id, batch_limit=lambda _: MESSAGE_MAX_BYTES)
-        )
-
-    def feed(self) -> Feed:
-        return self._closed_later(KafkaFeed(self.connection, loop=asyncio.get_running_loop()))
-
-    def replay(self) -> Replay:
-        return KafkaReplay(self.connection, stall_timeout_ms=10_000)
-
-    def courier(self) -> Courier:
-        return self._closed_later(KafkaCourier(self.connection))
-
-    async def write_unsettled(
-        self, transactional_id: str, partition: TopicPartition, records: Sequence[Record]
-    ) -> None:
-        settings = self.connection.for_aiokafka(transactional_id)
-        producer = DisposableProducer(**settings, transactional_id=transactional_id)
-        await producer.start()
-        await producer.begin_transaction()
-        for record in records:
-            await producer.send_and_wait(
-                partition.topic, key=record.key, value=record.value, partition=partition.partition
-            )
-        await producer.discard()
-
-    async def close(self) -> None:
-        for each in self.opened:
-            await each.close()
-
-    def _closed_later(self, opened: _Closable) -> _Closable:
-        self.opened.append(opened)
-        return opened
-
-
-@pytest.fixture
-async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
-    made: Broker = (
-        MemoryBroker() if request.param == "memory" else KafkaBroker(request.getfixturevalue("kafka").bootstrap)
-    )
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def topic(broker: Broker, prefix: str) -> str:
-    await broker.create_topic(f"{prefix}topic", partitions=3)
-    return f"{prefix}topic"
 
 
 def record(text: str) -> Record:
     return Record(text.encode(), f"value of {text}".encode())
-
-
-async def read(broker: Broker, *partitions: TopicPartition, start: int = 0) -> list[Incoming]:
-    return await asyncio.to_thread(_read, broker.replay(), dict.fromkeys(partitions, start))
-
-
-def _read(replay: Replay, positions: Mapping[TopicPartition, int]) -> list[Incoming]:
-    ends = replay.end_offsets(tuple(positions))
-    return [each for chunk in replay.read(positions, ends) for each in chunk]
 
 
 # Writing
