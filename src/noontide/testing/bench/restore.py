@@ -6,6 +6,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from noontide.adapters.kafka.replay import KafkaReplay
@@ -14,12 +16,14 @@ from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.partitioner import partition_for
 from noontide.testing.bench.load import Job, enqueue, every, job_id, one_off
 from noontide.testing.bench.report import say
-from noontide.testing.bench.stage import BenchError, Stage, set_stage
+from noontide.testing.bench.stage import OWNED_TIMEOUT_S, BenchError, Stage, set_stage
 
 YEAR_MS: Final = 365 * 86_400_000
 SPREAD_MS: Final = 30 * 86_400_000
 CANARIES: Final = "canary"
 FIRE_TIMEOUT_S: Final = 60.0
+OWNED_WITHIN_S_PER_JOB: Final = 0.001
+"""Beside `OWNED_TIMEOUT_S`: more than ten times what was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +39,19 @@ def run_restore(options: RestoreOptions) -> dict[str, object]:
         canaries = _canaries(stage.layout.partitions)
         jobs = _jobs(options.jobs, canaries)
         enqueued = enqueue(stage, jobs, expected=options.jobs + len(canaries), say=say)
+        begin = partial(_start, stage, canaries, OWNED_TIMEOUT_S + OWNED_WITHIN_S_PER_JOB * options.jobs)
         stage.scheduler.stop()
-        clean = _start(stage, canaries, "after a clean stop")
+        clean = begin("after a clean stop")
         stage.scheduler.kill()
-        killed = _start(stage, canaries, "after kill -9")
+        killed = begin("after kill -9")
         stage.scheduler.stop()
+        disk = {"index_mb": _size_mb(stage.scheduler.data), "topics_mb": _size_mb(stage.kafka.data_dir)}
         shutil.rmtree(stage.scheduler.data)
-        log_alone = _start(stage, canaries, "from the log alone")
+        log_alone = begin("from the log alone")
         return {
             "jobs": options.jobs,
             "enqueue_per_second": enqueued.accepted_per_second,
+            **disk,
             "clean": clean,
             "killed": killed,
             "log_alone": log_alone,
@@ -68,7 +75,12 @@ def _jobs(jobs: int, canaries: dict[int, int]) -> Iterator[Job]:
     yield from (one_off("restore", number, now_ms + YEAR_MS + number * step_ms) for number in range(jobs))
 
 
-def _start(stage: Stage, canaries: dict[int, int], what: str) -> dict[str, object]:
+def _size_mb(folder: Path) -> int:
+    """What the files in a folder take on disk."""
+    return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file()) // 1_000_000
+
+
+def _start(stage: Stage, canaries: dict[int, int], within_s: float, what: str) -> dict[str, object]:
     """Start the scheduler and wait until every partition fires a job that became due after the start.
 
     seconds: from the start of the process until it says that it owns all slots; take_over_ms: the slowest slot's own
@@ -79,7 +91,7 @@ def _start(stage: Stage, canaries: dict[int, int], what: str) -> dict[str, objec
     started_ms = wall_now_ms()
     stage.scheduler.start()
     meter = stage.scheduler.meter
-    owned = stage.scheduler.await_owned(stage.layout.slots, while_waiting=meter.look)
+    owned = stage.scheduler.await_owned(stage.layout.slots, while_waiting=meter.look, within_s=within_s)
     owned_s = time.monotonic() - stage.scheduler.started_s
     with Tail(stage.connection, ends) as tail:
         firing_ms = _await_canaries(tail, canaries, started_ms, lambda: stage.scheduler.pause(0.001))

@@ -82,12 +82,14 @@ class SchedulerProcess:
         """What its log says it owns since this start."""
         return [Owned(slot=int(a), after_ms=int(b), records=int(c)) for a, b, c in _OWNED.findall(self._text())]
 
-    def await_owned(self, slots: int, *, while_waiting: Callable[[], object] | None = None) -> list[Owned]:
-        """Wait until it owns that many slots. Raises BenchError when it ends, or after ten minutes."""
-        deadline_s = time.monotonic() + OWNED_TIMEOUT_S
+    def await_owned(
+        self, slots: int, *, while_waiting: Callable[[], object] | None = None, within_s: float = OWNED_TIMEOUT_S
+    ) -> list[Owned]:
+        """Wait until it owns that many slots. Raises BenchError when it ends, or when it takes too long."""
+        deadline_s = time.monotonic() + within_s
         while len({each.slot for each in self.owned()}) < slots:
             if time.monotonic() > deadline_s:
-                raise BenchError(f"the scheduler does not own all {slots} slots after {OWNED_TIMEOUT_S:.0f} s")
+                raise BenchError(f"the scheduler does not own all {slots} slots after {within_s:.0f} s")
             self.pause(_POLL_S)
             if while_waiting is not None:
                 while_waiting()
