@@ -13,6 +13,7 @@ from tests.actors.test_runner import SETTINGS, Facts
 
 from noontide.actors.breaker import Breakers
 from noontide.actors.config_directory import ConfigDirectory
+from noontide.actors.disk_watch import DiskWatch
 from noontide.actors.effects import Names
 from noontide.actors.runner import Phase, RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
@@ -38,6 +39,7 @@ QUICK = replace(
     standby_retry_ms=5,
     handover_poll_ms=5,
     handover_ms=5_000,
+    disk_probe_ms=5,
 )
 OWNED, BY = Assignment(owned=frozenset({0})), Assignment(standby=frozenset({0}))
 
@@ -132,7 +134,8 @@ async def process(stage: MemoryStage, name: str, *, settings: SchedulerSettings 
     def make_standby(_slot: int, index: DueIndex | None) -> Standby:
         return Standby(names, standby_ports, settings, index=index)
 
-    supervisor = Supervisor(make_runner, make_standby, settings, copies=NoCopies())
+    disk = DiskWatch(lambda: None, clock.boot_ms, settings)
+    supervisor = Supervisor(make_runner, make_standby, settings, copies=NoCopies(), disk=disk)
     await config.start()
     group, stop = Group(), asyncio.Event()
     ended = asyncio.create_task(supervisor.run(group, stop))
@@ -308,6 +311,20 @@ async def test_reminders_of_what_the_owner_has_forgotten_do_not_pile_up(stage: M
             while index.get_many([old])[0] is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert index.get_many([young]) == [b""]
+
+
+async def test_a_process_whose_disk_stays_full_asks_for_another_division(stage: MemoryStage) -> None:
+    async with process(stage, "a") as one:
+        one.supervisor.assign(OWNED)
+        await one.until_working()
+        assert not one.supervisor.standing().unfit
+        for _ in range(2):
+            one.supervisor.disk.failed()
+            stage.clock.advance(QUICK.disk_failed_ms + 1)
+        async with asyncio.timeout(10):
+            while "rejoin" not in one.group.asked:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert one.supervisor.standing().unfit
 
 
 async def test_a_fault_of_ours_does_not_leave_a_slot_to_nobody(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -37,16 +38,26 @@ class SchedulerProcess:
     """One scheduler process after another on a data folder.
 
     group: None = `noontide scheduler` as people start it; else a consumer group of its own (see `_OWN_GROUP`).
-    secret: shared with API nodes, which may then ask it.
+    secret: shared with API nodes, which may then ask it. settings: NAME=VALUE, as after --setting.
+    bootstrap: where it finds the broker, if not where the test does.
     """
 
     def __init__(
-        self, installation: Installation, data: Path, *, group: str | None = None, secret: str | None = None
+        self,
+        installation: Installation,
+        data: Path,
+        *,
+        group: str | None = None,
+        secret: str | None = None,
+        settings: Sequence[str] = (),
+        bootstrap: str | None = None,
     ) -> None:
         self.data = data
         self.starts = 0
         self.group = group
         self._secret = secret
+        self._settings = settings
+        self._bootstrap = bootstrap or installation.bootstrap
         self._installation = installation
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -127,10 +138,11 @@ class SchedulerProcess:
         return self.exit_code(within_s=within_s)
 
     def _arguments(self) -> list[str]:
-        at, prefix = self._installation.bootstrap, self._installation.layout.prefix
+        at, prefix = self._bootstrap, self._installation.layout.prefix
         if self.group is not None:
             return [sys.executable, "-c", _OWN_GROUP, at, prefix, str(self.data), self.group]
         options = ["--bootstrap", at, "--prefix", prefix, "--data", str(self.data), "--internal-host", "127.0.0.1"]
+        options += [part for setting in self._settings for part in ("--setting", setting)]
         return [sys.executable, "-c", _COMMAND, "scheduler", *options]
 
     def _environment(self) -> dict[str, str]:

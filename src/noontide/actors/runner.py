@@ -350,7 +350,7 @@ class SlotRunner:
         return True
 
     async def _after_doubt(self, error: Exception) -> None:
-        self.slot = None
+        self.phase, self.slot = Phase.TAKING_OVER, None  # whoever is given the slot now is not fenced
         self._doubts += 1
         if not isinstance(error, Doubt):
             await self._close_index()

@@ -132,6 +132,12 @@ class SchedulerSettings:
     """Older local copies are thrown away: compaction may have removed tombstones they never saw.
 
     Half of the smallest `delete.retention.ms` (`state` and `leases`: 12 h)."""
+    disk_failed_ms: int = 15_000
+    """When the disk has failed the indexes for so long, the slots are given to other schedulers, if there are any."""
+    disk_calm_ms: int = MINUTE_MS
+    """A disk without a failure for so long counts as well again."""
+    disk_probe_ms: int = 2_000
+    """How often a disk that failed is tried by writing a file of 8 MiB."""
     status_ms: int = 5_000
     """How often owners and standbys say on `owners` how they are; the answer tells the broker's time."""
     recent_executions_per_second: int = 20_000

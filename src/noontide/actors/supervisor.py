@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from noontide.actors.disk_watch import DiskWatch
 from noontide.actors.local_index import close_index
 from noontide.actors.runner import Phase, SlotRunner
 from noontide.actors.settings import SchedulerSettings
@@ -49,6 +50,7 @@ class Supervisor:
         settings: SchedulerSettings,
         *,
         copies: Copies,
+        disk: DiskWatch,
     ) -> None:
         self.runners: dict[int, SlotRunner] = {}
         self.standbys: dict[int, Standby] = {}
@@ -57,6 +59,7 @@ class Supervisor:
         self._make_standby = make_standby
         self._settings = settings
         self._copies = copies
+        self.disk = disk
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._wanted = Assignment()
         self._ending = False
@@ -66,13 +69,15 @@ class Supervisor:
         """Work until `stop` is set, then hand over slot by slot: the group is left after the last cycle."""
         await membership.join(self.assign)
         warming = asyncio.create_task(self._ask_for_warmed(membership), name="warming")
+        watching = asyncio.create_task(self.disk.run(membership.rejoin), name="disk")
         try:
             await stop.wait()
             await self._retire(membership)
         finally:
             warming.cancel()
+            watching.cancel()
             self._stop_all()
-            await asyncio.gather(warming, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(warming, watching, *self._tasks.values(), return_exceptions=True)
             await membership.leave()
 
     def assign(self, assignment: Assignment) -> None:
@@ -100,7 +105,8 @@ class Supervisor:
         copies = {slot: each.freshness for slot, each in self.standbys.items()}
         copies |= {slot: each.freshness for slot, each in self.runners.items()}
         known = {slot: freshness for slot, freshness in copies.items() if freshness is not None}
-        return Standing({**self._copies.freshness(), **known}, {slot: each.load for slot, each in self.runners.items()})
+        load = {slot: each.load for slot, each in self.runners.items()}
+        return Standing({**self._copies.freshness(), **known}, load, unfit=self.disk.is_unfit)
 
     def config_changed(self, view: ConfigView) -> None:
         """Tell all runners."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from noontide.actors.breaker import Breakers
 from noontide.actors.config_directory import ConfigDirectory
+from noontide.actors.disk_watch import DiskWatch
 from noontide.actors.effects import Names
 from noontide.actors.pulse import Pulses, new_pulses
 from noontide.actors.runner import RunnerPorts, SlotRunner
@@ -38,6 +39,7 @@ from noontide.apps.metrics.scheduler import SchedulerMetrics
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.port.server import PortOptions, PortThread
 from noontide.apps.port_wiring import PortPlace, name_of_process, open_internal_port
+from noontide.ports.due_index import IndexFailed
 from noontide.ports.record_log import TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
@@ -120,6 +122,7 @@ async def _supervisor(
     stack.push_async_callback(courier.close)
     replay = KafkaReplay(connection)
     copies = LocalCopies(options.data, layout.slots)
+    disk = DiskWatch(copies.probe, clock.boot_ms, settings)
 
     def config_changed(view: ConfigView) -> None:
         for topic in view.topics:
@@ -144,12 +147,12 @@ async def _supervisor(
         replay=replay,
         courier=courier,
         open_log=_log_opener(options, layout, clock, batch_limit),
-        open_index=_index_opener(options, copies),
+        open_index=_index_opener(options, copies, disk),
         pulses=pulses,
         url=None if port is None else port.url,
         decided=to_nobody if port is None else port.decided,
     )
-    supervisor = _supervisor_of(layout, ports, settings, copies)
+    supervisor = _supervisor_of(layout, ports, settings, copies=copies, disk=disk)
     made.append(supervisor)
     await directory.start()
     return supervisor
@@ -180,13 +183,23 @@ def _log_opener(
     )
 
 
-def _index_opener(options: SchedulerOptions, copies: LocalCopies) -> Callable[[int], RocksIndex]:
+def _index_opener(options: SchedulerOptions, copies: LocalCopies, disk: DiskWatch) -> Callable[[int], RocksIndex]:
     """Opens the index of a slot; all of them share the memory."""
     memory = SharedMemory(block_cache_bytes=options.block_cache_bytes, write_buffers_bytes=options.write_buffers_bytes)
-    return lambda slot: RocksIndex(copies.folder_of(slot), format_id=FORMAT_ID, shared=memory)
+
+    def open_index(slot: int) -> RocksIndex:
+        try:
+            return RocksIndex(copies.folder_of(slot), format_id=FORMAT_ID, shared=memory, on_failure=disk.failed)
+        except IndexFailed:
+            disk.failed()
+            raise
+
+    return open_index
 
 
-def _supervisor_of(layout: Layout, ports: RunnerPorts, settings: SchedulerSettings, copies: LocalCopies) -> Supervisor:
+def _supervisor_of(
+    layout: Layout, ports: RunnerPorts, settings: SchedulerSettings, *, copies: LocalCopies, disk: DiskWatch
+) -> Supervisor:
     standby_ports = StandbyPorts(
         process=ports.owner,
         clock=ports.clock,
@@ -200,4 +213,5 @@ def _supervisor_of(layout: Layout, ports: RunnerPorts, settings: SchedulerSettin
         lambda slot, index: Standby(Names.of(layout, slot), standby_ports, settings, index=index),
         settings,
         copies=copies,
+        disk=disk,
     )

@@ -24,10 +24,12 @@ class Standing(NamedTuple):
     """What a member tells about its slots at each division; see `adapters.kafka.assignor.Claim`.
 
     freshness: per slot with a local copy, the sum of the offsets it reflects. load: per owned slot, how busy it is.
+    unfit: its disk fails, so others should have all its slots while there are any.
     """
 
     freshness: Mapping[int, int]
     load: Mapping[int, int]
+    unfit: bool = False
 
 
 class Membership(Protocol):

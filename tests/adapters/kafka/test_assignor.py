@@ -68,7 +68,7 @@ def test_what_exceeds_the_share_is_given_up_least_fresh_first() -> None:
 
 
 def test_user_data_comes_back_as_it_was() -> None:
-    told = replace(claim(7, 1, 5, s1=123_456, s6=3), load={1: 5}, host="h", leaving=True)
+    told = replace(claim(7, 1, 5, s1=123_456, s6=3), load={1: 5}, host="h", leaving=True, unfit=True)
     assert Claim.decode(told.encode()) == told
     given_slots = Assignment(owned=frozenset({1}), standby=frozenset({2, 3}), warming=frozenset({3}), retired=True)
     assert decode_assignment(given_slots.owned, encode_assignment(given_slots, 9)) == (given_slots, 9)
@@ -128,6 +128,22 @@ def test_one_who_leaves_gives_everything_away_at_once() -> None:
 def test_when_all_leave_they_keep_what_they_have() -> None:
     leavers = {name: replace(claim(3, number), leaving=True) for number, name in enumerate("ab")}
     assert {name: each.owned for name, each in divide(Rules(slots=2), leavers).items()} == {"a": {0}, "b": {1}}
+
+
+def test_one_whose_disk_fails_gives_everything_away_and_stands_by_for_nothing() -> None:
+    unfit = replace(claim(3, 0, 1, s0=COLD, s1=COLD), unfit=True)
+    after = divide(Rules(slots=4), {"a": unfit, "b": claim(3, 2, 3), "c": Claim()})
+    assert after["a"] == Assignment()
+    assert after["b"].owned | after["c"].owned == {0, 1, 2, 3}
+    assert after["b"].standby | after["c"].standby == {0, 1, 2, 3}
+
+
+def test_one_whose_disk_fails_keeps_what_nobody_else_can_take() -> None:
+    unfit, leaver = replace(claim(3, 0, 1), unfit=True), replace(claim(3, 2, 3), leaving=True)
+    assert divide_slots(4, {"a": unfit}) == {"a": frozenset(range(4))}
+    assert divide_slots(4, {"a": unfit, "b": leaver}) == {"a": frozenset(range(4)), "b": frozenset()}
+    both = {"a": unfit, "b": replace(claim(3, 2, 3), unfit=True)}
+    assert divide_slots(4, both) == {"a": {0, 1}, "b": {2, 3}}
 
 
 @pytest.mark.parametrize("replicas", [0, 1, 2, 5])
@@ -197,6 +213,7 @@ lively = st.dictionaries(
         load=st.dictionaries(st.integers(0, 15), st.integers(0, 999)),
         host=st.sampled_from("xy"),
         leaving=st.booleans(),
+        unfit=st.booleans(),
     ),
     min_size=1,
 )
@@ -210,6 +227,8 @@ def test_whatever_is_told_each_slot_has_one_owner_and_its_standbys(
     assert after.keys() == told.keys()
     assert sorted(slot for each in after.values() for slot in each.owned) == list(range(slots))
     staying = [member for member in told if not told[member].leaving] or list(told)
+    if not all(told[member].leaving for member in told):
+        staying = [member for member in staying if not told[member].unfit] or staying
     wanted = min(replicas, len(staying) - 1)
     for slot in range(slots):
         keepers = [member for member in after if slot in after[member].standby]

@@ -9,7 +9,7 @@ group (any member) divides anew:
    other one gets it for warming: it copies, and asks for another division when it has caught up.
 3. Each slot gets standbys: members with a copy, on other machines than the owner's where there are some.
 
-A member that is leaving keeps nothing, unless nobody else is there.
+A member that is leaving keeps nothing, unless nobody else is there; nor does one whose disk fails (unfit).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Claim:
     round: number of the division that gave it `held`; 0 before the first.
     freshness: per slot, the sum of the offsets that its local copy reflects; slots without a copy are absent.
     load: per held slot, how busy it is, in records written per second.
-    host: the machine, so that owner and standby lie apart. leaving: it wants to give everything away.
+    host: the machine, so that owner and standby lie apart. leaving: it wants to give everything away. unfit: so it
+    does while it stays, because its disk fails.
     """
 
     round: int = 0
@@ -41,6 +42,7 @@ class Claim:
     load: Mapping[int, int] = field(default_factory=dict)
     host: str = ""
     leaving: bool = False
+    unfit: bool = False
 
     def encode(self) -> bytes:
         """The claim as a member's user data."""
@@ -52,6 +54,7 @@ class Claim:
             "load": _texts(self.load),
             "host": self.host,
             "leaving": self.leaving,
+            "unfit": self.unfit,
         }
         return orjson.dumps(document)
 
@@ -69,6 +72,7 @@ class Claim:
                 load=_numbers(document.get("load", {})),
                 host=str(document.get("host", "")),
                 leaving=document.get("leaving") is True,
+                unfit=document.get("unfit") is True,
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return cls()
@@ -143,7 +147,8 @@ class _Division:
         self._rules = rules
         self._claims = claims
         staying = [member for member in sorted(claims) if not claims[member].leaving]
-        self._able = staying or sorted(claims)
+        fit = [member for member in staying if not claims[member].unfit]
+        self._able = fit or staying or sorted(claims)
         self._holders = {slot: holder for slot in range(rules.slots) if (holder := self._holder(slot)) is not None}
         loads = [load for claim in claims.values() for load in claim.load.values()]
         usual = sum(loads) // len(loads) if loads else 0

@@ -206,6 +206,7 @@ class _SlotAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             load=standing.load,
             host=self._options.host,
             leaving=self.leaving,
+            unfit=standing.unfit,
         )
         return ConsumerProtocolMemberMetadata(0, list(topics), claim.encode())
 

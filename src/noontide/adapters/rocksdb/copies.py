@@ -6,12 +6,19 @@ A hint only. It lies inside the index's folder, so it goes when that goes.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+from noontide.ports.due_index import IndexFailed
 
 log = logging.getLogger(__name__)
 
 _NOTE = "REFLECTS"
+_PROBE = "PROBE"
+PROBE_BYTES: Final = 8 * 1024 * 1024
 
 
 class LocalCopies:
@@ -36,6 +43,20 @@ class LocalCopies:
             (self.folder_of(slot) / _NOTE).write_text(str(freshness))
         except OSError as error:
             log.debug("not noted: %s", error)
+
+    def probe(self) -> None:
+        """Write a file and delete it. Raises IndexFailed when the disk does not take it."""
+        path = self._data / _PROBE
+        try:
+            with path.open("wb") as file:
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise IndexFailed(f"nothing can be written in {self._data}: {error}") from error
+        finally:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _read(path: Path) -> int:

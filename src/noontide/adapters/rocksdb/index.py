@@ -7,7 +7,8 @@ rows of that batch, so whoever opens the index knows where to go on reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -38,13 +39,21 @@ class RocksIndex:
     format_id names the layout of the rows. Another one in the folder, or damage found at opening or by an earlier
     reader, empties the index: then `was_wiped` is true and `wiped_because` says why. shared: memory common to the
     indexes of the process; None gives this index 8 MiB of cache and 8 MiB of write buffers. A wipe that follows
-    damage is the only repair; the log refills the rows.
+    damage is the only repair; the log refills the rows. on_failure: called, in any thread, when the disk fails.
 
     Raises IndexInUse (folder open elsewhere), IndexFailed (disk full, permissions, damage met while reading) and
     IndexClosed (call after `close`). A write that raises leaves nothing of its batch.
     """
 
-    def __init__(self, path: Path, *, format_id: str, shared: SharedMemory | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        format_id: str,
+        shared: SharedMemory | None = None,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_failure = on_failure
         self._shared = shared or SharedMemory(block_cache_bytes=8 * MIB, write_buffers_bytes=8 * MIB)
         self._format_id = format_id
         self._write_options = without_wal()
@@ -135,7 +144,7 @@ class RocksIndex:
     def wipe(self) -> None:
         """Delete every row by starting a new database in the folder."""
         self._require_open("wipe")
-        self._db.close()
+        self._disconnect()
         try:
             self._db = self._open_empty()
         except BaseException:
@@ -151,8 +160,13 @@ class RocksIndex:
         try:
             self.checkpoint()
         finally:
-            self._db.close()
+            self._disconnect()
             self._folder.release()
+
+    def _disconnect(self) -> None:
+        """Close the database. It flushes once more; what a full disk says to that changes nothing, the log has all."""
+        with suppress(Exception):
+            self._db.close()
 
     def _open(self) -> Rdict:
         reason = self._folder.reason_to_wipe(self._format_id)
@@ -189,6 +203,7 @@ class RocksIndex:
     def _failed(self, doing: str, failure: Exception) -> IndexFailed:
         if isinstance(failure, DbClosedError):
             return IndexClosed(f"cannot {doing}: the index in {self._folder.path} is closed")
+        self._on_failure()
         if _is_damage(failure):
             self._folder.note_damage(str(failure))
         return IndexFailed(f"cannot {doing} the index in {self._folder.path}: {failure}")

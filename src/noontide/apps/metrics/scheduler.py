@@ -105,6 +105,9 @@ class SchedulerMetrics(Collector):
         yield gauges("noontide_clock_trusted", "0 while the broker's time is in doubt and nothing fires.", [], {
             (): float(self._clock.trusted())
         })  # fmt: skip
+        yield gauges("noontide_disk_failing", "1 while the disk does not carry the indexes of the slots.", [], {
+            (): float(self._supervisor.disk.is_failing)
+        })  # fmt: skip
         yield counters("noontide_clock_jumps", "Jumps of the broker's clock.", [], {(): float(self._clock.jumps())})
 
 

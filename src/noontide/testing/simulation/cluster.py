@@ -37,12 +37,15 @@ SETTINGS: Final = SchedulerSettings(
     window_min=20,
     handover_ms=4_000,
     standby_verify_ms=5_000,
+    disk_failed_ms=2_000,
+    disk_calm_ms=3_000,
+    disk_probe_ms=500,
     hold_poll_ms=50,
 )
 """Shorter waits than in production, so that more happens in a minute."""
 TROUBLE_MS: Final = 25_000
 CALM_MS: Final = 12_000
-REST_MAX_MS: Final = 240_000
+REST_MAX_MS: Final = 600_000
 LOOK_MS: Final = 2_000
 ALL_LANES: Final = ("default", "bulk", "express")
 

@@ -103,6 +103,7 @@ class SlotGroup:
                 load=standing.load,
                 host=process.name.partition(".")[0],
                 leaving=member.leaving,
+                unfit=standing.unfit,
             )
         return member.claim
 

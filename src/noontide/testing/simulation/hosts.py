@@ -10,6 +10,7 @@ from typing import Final
 
 from noontide.actors.breaker import Breakers
 from noontide.actors.config_directory import ConfigDirectory
+from noontide.actors.disk_watch import DiskWatch
 from noontide.actors.effects import Names
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
@@ -130,6 +131,8 @@ class SchedulerHost:
         scene, wire = self._scene, self.wire
         since_boot_ms, drift_ppm = self._clock_terms
         clock = SimClock(scene.site, since_boot_ms=since_boot_ms, drift_ppm=drift_ppm)
+        disk = DiskWatch(self.disk.require_room, clock.boot_ms, scene.settings)
+        self.disk.refused = disk.failed
         feed, replay, inspector = SimFeed(scene.log, wire), SimReplay(scene.log, wire), MemoryInspector(scene.log)
 
         def config_changed(view: ConfigView) -> None:
@@ -162,6 +165,7 @@ class SchedulerHost:
             lambda slot, index: Standby(Names.of(scene.layout, slot), standby_ports, scene.settings, index=index),
             scene.settings,
             copies=self.disk,
+            disk=disk,
         )
         await config.start()
         inspecting = asyncio.create_task(_inspect(inspector))

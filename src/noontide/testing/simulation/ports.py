@@ -315,9 +315,10 @@ class SimIndex(MemoryIndex):
 
 
 class Disk:
-    """What a host keeps: per slot the rows of the latest checkpoint, and of the one before."""
+    """What a host keeps: per slot the rows of the latest checkpoint, and of the one before. refused: hears of that."""
 
     def __init__(self) -> None:
+        self.refused: Callable[[], None] = lambda: None
         self.rows: dict[int, dict[bytes, bytes]] = {}
         self.older: dict[int, dict[bytes, bytes]] = {}
         self.unflushed: dict[int, SimIndex] = {}
@@ -335,6 +336,7 @@ class Disk:
     def require_room(self) -> None:
         """Raises IndexFailed when the disk is full."""
         if self.is_full:
+            self.refused()
             raise IndexFailed("no space left on device")
 
     def keep(self, slot: int, index: MemoryIndex) -> None:

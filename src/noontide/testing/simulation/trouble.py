@@ -125,7 +125,7 @@ class Trouble:
         def free() -> None:
             host.disk.is_full = False
 
-        self._site.later(self._dice.choice((500, 4_000)), free)
+        self._site.later(self._dice.choice((500, 4_000, 12_000)), free)
 
     # --- workers
 
