@@ -240,9 +240,10 @@ class _Trial:
         self._check_ranges([sorted(due_ms for _, due_ms in wanted), *(dues for _, dues in allowed)], findings)
 
     def _forces(self, planner: Planner) -> Iterator[_Force]:
-        generation, before = 1, None
+        generation, before, from_ms = 1, None, 0
         ends = [version.accepted_ms for version in self._history[1:]] + [None]
         for number, (version, end_ms) in enumerate(zip(self._history, ends, strict=True)):
+            from_ms = max(from_ms, version.accepted_ms)  # one in the wrong partition may have overtaken an older one
             if version.incomplete is not None:
                 raise NotJudged(version.incomplete)
             if version.document is None:
@@ -257,7 +258,7 @@ class _Trial:
                 max_runs = version.document.get("max_runs")
                 limit = max_runs if isinstance(max_runs, int) else None
                 same = before == plan.signature
-                yield _Force(plan, generation, version.accepted_ms, end_ms, limit, same)
+                yield _Force(plan, generation, from_ms, end_ms, limit, same)
             before = plan.signature
 
     def _overtaken_ms(self, before: _Force | None, force: _Force) -> int:

@@ -15,19 +15,22 @@ from unittest.mock import patch
 
 from msgspec import structs
 
-from noontide.actors import admission, firing, lease_keeper, timelines
+from noontide.actors import admission, firing, joins, lease_keeper, timelines
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects
 from noontide.actors.firing import Firing
 from noontide.actors.inputs import Inputs
 from noontide.actors.lease_keeper import LeaseKeeper
+from noontide.actors.limiters import Limiters
 from noontide.actors.permits import Permits
 from noontide.actors.restore import Restorer
 from noontide.actors.runner import Phase, SlotRunner
 from noontide.actors.slot import Slot
 from noontide.actors.timelines import Plan
 from noontide.actors.timers import DueWindow
+from noontide.actors.volley import Volley
 from noontide.adapters.memory.log import MemoryLog
+from noontide.core.dependencies import SUCCEEDED
 from noontide.core.run import RunState
 from noontide.records.rows import due_key, due_key_parts
 from noontide.worker.desk import Desk
@@ -231,6 +234,29 @@ def _permits_stay(right: Callable[..., Any]) -> Callable[..., Any]:
     return tell
 
 
+def _given_is_not_entered(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, limiter, stands, changed, scene: right(self, limiter, stands, dict(changed), scene)
+
+
+def _nobody_holds(_right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, partition, run: None
+
+
+# --- short ways, and jobs that wait for others
+
+
+def _a_row_less(right: Callable[..., Any]) -> Callable[..., Any]:
+    def fire(self: Any, plan: Any, claims: Any) -> None:
+        right(self, plan, claims)
+        claims.rows.pop(plan.due[0] + plan.members[0][0])
+
+    return fire
+
+
+def _every_end_is_well(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda needed, got, rule: right(needed, dict.fromkeys(got, SUCCEEDED), rule)
+
+
 BUGS: Final[Mapping[str, Bug]] = {
     "skip-the-fence": Bug(
         "a session that was replaced may still write", ((MemoryLog, "_require_current", _nobody_is_fenced),)
@@ -265,4 +291,10 @@ BUGS: Final[Mapping[str, Bug]] = {
     ),
     "start-twice": Bug("a worker starts again when the grant is repeated", ((Desk, "_granted", _starts_again),)),
     "leak-a-permit": Bug("permits are not given back", ((Permits, "_tell", _permits_stay),)),
+    "give-a-permit-twice": Bug("a permit that is given counts as free", ((Limiters, "_give", _given_is_not_entered),)),
+    "forget-who-holds": Bug("a new owner takes permits that are in use for free", ((Permits, "load", _nobody_holds),)),
+    "forget-a-row-of-a-volley": Bug(
+        "of jobs that fire together one has no next time", ((Volley, "_fire", _a_row_less),)
+    ),
+    "follow-a-failure": Bug("a job runs although its upstream failed", ((joins, "judge", _every_end_is_well),)),
 }

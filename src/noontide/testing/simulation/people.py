@@ -16,6 +16,8 @@ from noontide.testing.simulation.network import Site
 from noontide.testing.simulation.witness import Witness
 
 REGISTERED, UNREGISTERED, SICKLY = "orders", "elsewhere", "invoices"
+UPSTREAM, HEIR = "job-0", "heir-0"
+"""The second, which nobody changes, runs after the first has succeeded."""
 LANES: Final = ("default", "bulk")
 HANDLERS: Final = ("send", "bill")
 Document = dict[str, Any]
@@ -71,6 +73,9 @@ class People:
 
     async def define_all(self, count: int) -> None:
         """The jobs that everything is about, one after the other."""
+        if self._dice.randrange(2):
+            heir = {"id": HEIR, "after": [UPSTREAM], "target": {"topic": {"name": REGISTERED}}, "tenant": "acme"}
+            self.asked.append(await self._ask(HEIR, heir))
         for number in range(count):
             self._known[f"job-{number}"] = self._definition(f"job-{number}")
             await self._put(f"job-{number}")

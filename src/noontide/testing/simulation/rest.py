@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import orjson
+
 from noontide.ports.record_log import Incoming
 from noontide.records.topics import Layout
 from noontide.testing.checker import Finding, judge
 from noontide.testing.checker_evidence import Evidence, closings_in, deliveries_in, live_in, versions_in
 from noontide.testing.permits_judge import standing
-from noontide.testing.simulation.people import REGISTERED, SICKLY, UNREGISTERED, People
+from noontide.testing.simulation.people import HEIR, REGISTERED, SICKLY, UNREGISTERED, UPSTREAM, People
 from noontide.testing.simulation.witness import CLOSED, Violation, Witness
 
 RACE_MS: Final = 400_000
@@ -47,8 +49,9 @@ def judge_rest(witness: Witness, people: People, layout: Layout, now_ms: int) ->
         closings=closings_in(seen["executions"]),
     )
     report = judge(evidence, until_ms=now_ms, settle_ms=SETTLE_MS, race_ms=RACE_MS)
-    if report.unjudged:
+    if report.unjudged.keys() - {HEIR}:
         raise Violation("occurrences", f"not judged: {dict(report.unjudged)}")
+    _judge_heir(seen["executions"])
     duplicates = [each for each in report.duplicates if UNREGISTERED not in each.reason]
     for name, findings in (
         ("missing", report.missing), ("unexpected", report.unexpected), ("early", report.early),
@@ -75,6 +78,15 @@ def _judge_runs(witness: Witness) -> None:
             raise Violation("results", f"{run_id} has {dict(life.results)} results and ended {closed}")
         if life.grants and closed and not life.results:
             raise Violation("results", f"{run_id} was granted and is {closed}, without a result")
+
+
+def _judge_heir(history: list[Incoming]) -> None:
+    """A job that waits for another runs where that one succeeded, and nowhere else."""
+    lines = [orjson.loads(record.value or b"{}") for record in history]
+    well = {line["due"] for line in lines if line["job_id"] == UPSTREAM and line["state"] == "succeeded"}
+    for line in lines:
+        if line["job_id"] == HEIR and line["state"] == "succeeded" and line["due"] not in well:
+            raise Violation("dependencies", f"{line['run_id']} ran, and {UPSTREAM} had not succeeded")
 
 
 def _began(witness: Witness, run_id: str) -> bool:

@@ -72,6 +72,7 @@ class Life:
     redrives: int = 0
     delivered: Counter[str] = field(default_factory=Counter)
     permits: tuple[str, ...] = ()
+    waits: bool = False  # it was skipped, and runs after all once its upstream succeeds
 
 
 class Witness(Witnesses):
@@ -314,6 +315,7 @@ class Witness(Witnesses):
         if not _may_live(life):
             raise self._broken("one claim", f"{run_id} ends as {state}, although it was {life.closed}")
         life.closed.append(state)
+        life.waits = str(fields.get("reason")).startswith("upstream:")
         self._site.counts["runs_closed"] += state in CLOSED
 
     def _result(self, record: Incoming) -> None:
@@ -354,8 +356,8 @@ class Witness(Witnesses):
 
 
 def _may_live(life: Life) -> bool:
-    """Whether a run may be live: it never ended, or it died and was redriven."""
-    return not life.closed or (life.closed[-1] == "dead" and life.redrives >= life.closed.count("dead"))
+    """Whether a run may be live: it never ended, it died and was redriven, or its upstream did and was."""
+    return not life.closed or life.waits or (life.closed[-1] == "dead" and life.redrives >= life.closed.count("dead"))
 
 
 def _rank(at: TopicPartition) -> tuple[bool, bool, TopicPartition]:
