@@ -180,6 +180,13 @@ def test_an_update_changes_what_is_expected_from_then_on() -> None:
     assert report.unexpected == ()
 
 
+def test_a_definition_that_another_one_overtook_was_never_in_force_before_that() -> None:
+    """A request in the wrong partition is forwarded; the owner may decide an older one of the same job after it."""
+    overtaken, paused = Version(T0, every(10)), Version(T0 + 15_000, every(10, paused=True))
+    assert judged(Version(T0 + 25_000, every(10)), overtaken, paused, until_ms=T0 + 60_000).expected == 0
+    assert judged(overtaken, paused, until_ms=T0 + 60_000).expected == 1
+
+
 def test_a_deleted_job_expects_nothing_and_a_new_one_is_another_generation() -> None:
     versions = (Version(T0, every(10)), Version(T0 + 11_000, None), Version(T0 + 21_000, every(10)))
     again = delivery(T0 + 30_000, generation=2)
