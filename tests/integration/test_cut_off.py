@@ -15,7 +15,7 @@ import pytest
 from tests.integration.expectations import IntervalJob, instant_ms, judge
 from tests.integration.installation import Installation, eventually
 from tests.integration.scheduler_process import SchedulerProcess
-from tests.integration.test_full_disk import slots_of
+from tests.integration.test_disk import slots_of
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.embedded import EmbeddedKafka

@@ -14,7 +14,7 @@ from tests.conftest import RunningKafka
 from tests.integration.expectations import IntervalJob, due_ms, instant_ms, judge
 from tests.integration.installation import Installation, Seen, eventually
 from tests.integration.scheduler_process import SchedulerProcess
-from tests.integration.test_full_disk import slots_of
+from tests.integration.test_disk import slots_of
 
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.membership import SESSION_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""A scheduler whose disk stays full gives its slots to others, and gets them back when there is room."""
+"""Disks that are full or damaged: the slots go to others and come back, an index is wiped and made anew."""
 
 from __future__ import annotations
 
@@ -77,6 +77,22 @@ def test_the_slots_of_a_full_disk_go_to_others_and_come_back(installation: Insta
         eventually(lambda: len(slots_of(a, installation)) == len(slots_of(b, installation)) == 1, what="a is back")
         assert_all_is_well(installation, topic)
         assert a.terminate() == b.terminate() == 0
+
+
+def test_a_damaged_index_is_wiped_and_made_anew(installation: Installation, tmp_path: Path) -> None:
+    topic = installation.create_target("orders")
+    with SchedulerProcess(installation, tmp_path / "a") as scheduler:
+        scheduler.start().until_owner()
+        installation.request_many({job.job_id: {**EVERY, "target": f"kafka://{topic}"} for job in JOBS})
+        installation.log(topic).until(lambda found: len(found) > len(JOBS))
+        assert scheduler.terminate() == 0
+        files = [each for each in scheduler.data.rglob("*.sst") if each.stat().st_size]
+        assert files
+        for each in files:
+            each.write_bytes(b"\xff" * each.stat().st_size)
+        scheduler.start().until_owner()
+        assert_all_is_well(installation, topic)
+        assert scheduler.terminate() == 0
 
 
 @pytest.mark.slow
