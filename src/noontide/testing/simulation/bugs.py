@@ -242,6 +242,15 @@ def _nobody_holds(_right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, partition, run: None
 
 
+def _permits_are_kept(right: Callable[..., Any]) -> Callable[..., Any]:
+    def retry(self: Any, run: Any, scene: Any, **more: Any) -> None:
+        right(self, run, scene, **more)
+        waiting = scene.effects.run_changes[-1][2]
+        scene.effects.open_run(self._partition, waiting._replace(permits=run.permits))
+
+    return retry
+
+
 # --- short ways, and jobs that wait for others
 
 
@@ -293,6 +302,9 @@ BUGS: Final[Mapping[str, Bug]] = {
     "leak-a-permit": Bug("permits are not given back", ((Permits, "_tell", _permits_stay),)),
     "give-a-permit-twice": Bug("a permit that is given counts as free", ((Limiters, "_give", _given_is_not_entered),)),
     "forget-who-holds": Bug("a new owner takes permits that are in use for free", ((Permits, "load", _nobody_holds),)),
+    "keep-a-permit": Bug(
+        "a run that is lost or failed waits with its permit", ((Closing, "_retry", _permits_are_kept),)
+    ),
     "forget-a-row-of-a-volley": Bug(
         "of jobs that fire together one has no next time", ((Volley, "_fire", _a_row_less),)
     ),

@@ -252,6 +252,8 @@ class Witness(Witnesses):
         if record.value is None:
             life.live = False
             return
+        if life.permits and fields["state"] == "retry_wait":
+            raise self._broken("permits", f"{run_id} waits for its next attempt and holds {life.permits}")
         if not life.live and not _may_live(life):
             raise self._broken("one claim", f"{run_id} is live again, although it is {life.closed}")
         token = fields["token"]
