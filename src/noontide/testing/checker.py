@@ -170,6 +170,7 @@ class _Force(NamedTuple):
     to_ms: int | None
     max_runs: int | None
     inherits: bool  # the definition before it in this generation planned the same
+    since_ms: int  # not before the acceptance of those before it: one in the wrong partition may overtake an older one
 
 
 class _Trial:
@@ -225,7 +226,7 @@ class _Trial:
         runs: dict[int, int] = defaultdict(int)
         wanted: set[tuple[int, int]] = set()
         for before, force in zip([None, *forces], forces, strict=False):
-            overtaken_ms = self._overtaken_ms(before, force)
+            overtaken_ms = max(self._overtaken_ms(before, force), 0 if force.plan.one_off else force.since_ms)
             for due_ms in self._dues(force, planner.until_ms):
                 occurrence = (force.generation, due_ms)
                 if due_ms <= overtaken_ms and not self._happened(occurrence):
@@ -240,10 +241,10 @@ class _Trial:
         self._check_ranges([sorted(due_ms for _, due_ms in wanted), *(dues for _, dues in allowed)], findings)
 
     def _forces(self, planner: Planner) -> Iterator[_Force]:
-        generation, before, from_ms = 1, None, 0
+        generation, before, since_ms = 1, None, 0
         ends = [version.accepted_ms for version in self._history[1:]] + [None]
         for number, (version, end_ms) in enumerate(zip(self._history, ends, strict=True)):
-            from_ms = max(from_ms, version.accepted_ms)  # one in the wrong partition may have overtaken an older one
+            since_ms = max(since_ms, version.accepted_ms)
             if version.incomplete is not None:
                 raise NotJudged(version.incomplete)
             if version.document is None:
@@ -258,7 +259,7 @@ class _Trial:
                 max_runs = version.document.get("max_runs")
                 limit = max_runs if isinstance(max_runs, int) else None
                 same = before == plan.signature
-                yield _Force(plan, generation, from_ms, end_ms, limit, same)
+                yield _Force(plan, generation, version.accepted_ms, end_ms, limit, same, since_ms)
             before = plan.signature
 
     def _overtaken_ms(self, before: _Force | None, force: _Force) -> int:

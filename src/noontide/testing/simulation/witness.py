@@ -252,7 +252,7 @@ class Witness(Witnesses):
         if record.value is None:
             life.live = False
             return
-        if life.permits and fields["state"] == "retry_wait":
+        if life.permits and (life.state, fields["state"]) == ("running", "retry_wait"):
             raise self._broken("permits", f"{run_id} waits for its next attempt and holds {life.permits}")
         if not life.live and not _may_live(life):
             raise self._broken("one claim", f"{run_id} is live again, although it is {life.closed}")
