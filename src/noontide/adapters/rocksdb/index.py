@@ -144,7 +144,7 @@ class RocksIndex:
     def wipe(self) -> None:
         """Delete every row by starting a new database in the folder."""
         self._require_open("wipe")
-        self._disconnect()
+        _close(self._db)
         try:
             self._db = self._open_empty()
         except BaseException:
@@ -160,13 +160,8 @@ class RocksIndex:
         try:
             self.checkpoint()
         finally:
-            self._disconnect()
+            _close(self._db)
             self._folder.release()
-
-    def _disconnect(self) -> None:
-        """Close the database. It flushes once more; what a full disk says to that changes nothing, the log has all."""
-        with suppress(Exception):
-            self._db.close()
 
     def _open(self) -> Rdict:
         reason = self._folder.reason_to_wipe(self._format_id)
@@ -192,8 +187,12 @@ class RocksIndex:
         # Naming the column family matters: otherwise a reopened database takes its old options from disk, with a
         # block cache of its own instead of the shared one.
         db = Rdict(str(self._folder.database), options, column_families={"default": options})
-        db.set_options({"memtable_max_range_deletions": str(MEMTABLE_RANGE_DELETES_MAX)})
-        self._folder.note_format(self._format_id)
+        try:
+            db.set_options({"memtable_max_range_deletions": str(MEMTABLE_RANGE_DELETES_MAX)})
+            self._folder.note_format(self._format_id)
+        except BaseException:
+            _close(db)
+            raise
         return db
 
     def _require_open(self, doing: str) -> None:
@@ -207,6 +206,12 @@ class RocksIndex:
         if _is_damage(failure):
             self._folder.note_damage(str(failure))
         return IndexFailed(f"cannot {doing} the index in {self._folder.path}: {failure}")
+
+
+def _close(db: Rdict) -> None:
+    """Close a database. It flushes once more; what a full disk says to that changes nothing, the log has all."""
+    with suppress(Exception):
+        db.close()
 
 
 def _is_damage(failure: Exception) -> bool:
