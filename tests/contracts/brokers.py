@@ -159,9 +159,10 @@ class KafkaBroker:
     def _clean_often(self) -> None:
         """The cleaner looks every second instead of every fifteen."""
         entry = ConfigEntry("log.cleaner.backoff.ms", "1000", incremental_operation=AlterConfigOpType.SET)
-        brokers = ConfigResource(ResourceType.BROKER, "", incremental_configs=[entry])
-        for answer in self.admin.incremental_alter_configs([brokers]).values():
-            answer.result(10)
+        for number in self.admin.list_topics(timeout=10).brokers:
+            broker = ConfigResource(ResourceType.BROKER, str(number), incremental_configs=[entry])
+            for answer in self.admin.incremental_alter_configs([broker]).values():
+                answer.result(10)
 
     async def drop_before(self, partition: TopicPartition, offset: int) -> None:
         removed = self.admin.delete_records([KafkaPartition(*partition, offset)])
