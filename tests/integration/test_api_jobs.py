@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,34 @@ def test_the_body_that_the_first_page_shows(api: httpx.Client, when: dict[str, s
     assert (again.status_code, again.json()) == (200, made)
     assert again.headers["idempotency-replayed"] == "true"
     assert problem(api.post("/v1/jobs", json={**body, "timeout_sec": 60})) == (409, "conflict")
+
+
+def test_what_is_coming_and_what_it_needs_through_the_real_broker(api: httpx.Client) -> None:
+    """The forecast, the hints for autoscalers, the graph, a calendar compared, and the quota of exact starts."""
+    for number in range(12):
+        create(api, id=f"soon-{number}", schedule={"every": "PT1M"}, tenant="coming")
+    found = api.get("/v1/forecast", params={"minutes": 30, "tenant": "coming", "by": "target"}).json()
+    assert found["complete"]
+    assert 12 * 29 <= sum(found["runs"]) <= 12 * 31
+    assert list(found["series"]) == [TARGET]
+    assert api.get("/v1/forecast/due", params={"minutes": 30}).json()["runs"][5] >= 12
+    assert api.get("/v1/scaling", params={"concurrency": 1}).json()["lanes"]["default"]["coming"] >= 12 * 4
+
+    create(api, id="down", schedule=None, after=["soon-0"], tenant="coming")
+    graph = api.get("/v1/jobs/down/graph").json()
+    assert sorted(each["id"] for each in graph["jobs"]) == ["down", "soon-0"]
+
+    assert api.put("/v1/calendars/off", json={"dates": ["2096-01-01"]}).status_code == 200
+    create(api, id="daily", schedule="0 12 * * *", calendar={"exclude": ["off"]}, tenant="coming")
+    tomorrow = (datetime.now(UTC) + timedelta(days=2)).date().isoformat()
+    moved = api.post("/v1/calendars/off/diff", json={"dates": [tomorrow]}, params={"days": 5}).json()
+    assert [(each["job_id"], each["gone"]) for each in moved["items"]] == [("daily", [f"{tomorrow}T12:00:00Z"])]
+
+    assert api.put("/v1/tenants/strict", json={"exact_starts_per_minute_max": 2}).status_code == 200
+    exact = {"schedule": "0 9 * * *", "target": TARGET, "tenant": "strict", "timing": "exact"}
+    answers = [api.post("/v1/jobs", json={**exact, "id": f"nine-{number}"}) for number in range(4)]
+    assert [each.status_code for each in answers] == [201, 201, 422, 422]
+    assert "the nearest free minute is" in answers[2].text
 
 
 def test_what_was_created_is_read_at_once_as_it_was_answered(api: httpx.Client) -> None:

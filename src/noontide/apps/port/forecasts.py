@@ -61,6 +61,8 @@ class Forecasts:
         self._known: dict[tuple[int, bool], Outlook] = {}
         self._making: dict[tuple[int, bool], asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
+        self.longest_s = 0.0
+        """The longest piece so far."""
 
     async def of(self, slots: list[int], *, from_ms: int, minutes: int) -> dict[int, Outlook]:
         """The forecasts that there are; what is old or missing is made, and waited for a short while."""
@@ -120,7 +122,9 @@ class Forecasts:
     async def _rest(self, began_s: float) -> float:
         """Leave the rest of the core to others; returns when the next piece began."""
         clock = asyncio.get_running_loop().time
-        await asyncio.sleep((clock() - began_s) * (100 / self._settings.forecast_cpu_percent - 1))
+        took_s = clock() - began_s
+        self.longest_s = max(self.longest_s, took_s)
+        await asyncio.sleep(took_s * (100 / self._settings.forecast_cpu_percent - 1))
         return clock()
 
     def _pieces(self, slot: int, book: ForecastBook, until_ms: int) -> Iterator[int]:

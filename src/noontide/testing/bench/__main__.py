@@ -14,6 +14,7 @@ from noontide.testing.bench.api import ApiOptions, run_api_bench
 from noontide.testing.bench.enqueue import EnqueueOptions, run_enqueue
 from noontide.testing.bench.failover import FailoverOptions, run_failover
 from noontide.testing.bench.flood import FloodOptions, run_flood
+from noontide.testing.bench.forecast import ForecastOptions, run_forecast
 from noontide.testing.bench.handler_lag import run_handler_lag
 from noontide.testing.bench.handler_wave import HandlerWaveOptions, run_handler_wave
 from noontide.testing.bench.heartbeats import HeartbeatsOptions, run_heartbeats
@@ -101,6 +102,14 @@ def wave(jobs: int, recurring: bool, lead: float | None, as_json: bool, **handle
         _run("wave of handlers", lambda: run_handler_wave(options), as_json=as_json)
     else:
         _run("wave", lambda: run_wave(WaveOptions(jobs=jobs, recurring=recurring, lead_s=lead)), as_json=as_json)
+
+
+@main.command()
+@jobs_of(100_000)
+@as_json
+def forecast(jobs: int, as_json: bool) -> None:  # noqa: FBT001
+    """The runs of the next day out of the index of one slot: processor time per job. Needs no broker."""
+    _run("forecast", lambda: run_forecast(ForecastOptions(jobs=jobs)), as_json=as_json)
 
 
 @main.command()

@@ -33,6 +33,9 @@ FLOOD, TRICKLE = "flood", "trickle"
 LIMITER: Final = f"tenant/{FLOOD}"
 QUIET_S: Final = 120.0
 LEAD_S: Final = 5.0
+SLOW_MS: Final = 1_000
+SHOWN: Final = 10
+"""Of runs later than that, how long after the flood these were due, of so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +148,9 @@ def _judged(stage: Stage, options: FloodOptions, at_ms: int) -> dict[str, object
     results = [orjson.loads(each.value or b"{}") for each in topics.records(stage.layout.name("results"))]
     flood, trickle = ([each for each in results if each.get("tenant") == of] for of in (FLOOD, TRICKLE))
     spans = [(each["result"]["started"], each["result"]["ended"]) for each in flood if each.get("result")]
-    late_ms = sorted(each["result"]["started"] - _ms(each["due"]) for each in trickle if each.get("result"))
+    lags = [(each["result"]["started"] - _ms(each["due"]), _ms(each["due"])) for each in trickle if each.get("result")]
+    late_ms = sorted(lag_ms for lag_ms, _ in lags)
+    slow = [due_ms - at_ms for lag_ms, due_ms in sorted(lags, reverse=True)[:SHOWN] if lag_ms > SLOW_MS]
     held = most_permits(topics.records(stage.layout.name("leases")), LIMITER)
     most = max(most_at_once(spans), held)
     return {
@@ -156,6 +161,7 @@ def _judged(stage: Stage, options: FloodOptions, at_ms: int) -> dict[str, object
         "seconds": options.seconds,
         **percentiles(late_ms, prefix="b_"),
         "b_missing": options.rate * options.seconds - len(late_ms),
+        "b_slow_after_ms": " ".join(map(str, sorted(slow))),
         "a_most": most,
         "a_over_cap": max(0, most - options.cap),
         "a_per_second": _in_time(spans, at_ms, options.seconds) / options.seconds,

@@ -72,6 +72,10 @@ def simulate(seed: int) -> Result:
         logging.disable(logging.NOTSET)
 
 
+FOLLOWED: Final = 4
+"""In one of so many seeds there are jobs that wait for others."""
+
+
 class Cluster:
     """See the module."""
 
@@ -142,6 +146,8 @@ class Cluster:
     async def _people(self) -> None:
         dice = self._dice
         await self.people.define_all(dice.choice((3, 5, 7)))
+        if self._seed % FOLLOWED == 0:
+            await self.people.define_followers()
         while self.loop.now_ms < TROUBLE_MS - 3_000:
             await asyncio.sleep(dice.expovariate(1 / 900) / 1000)
             if self.site.chance(100):

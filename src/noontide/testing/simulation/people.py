@@ -20,6 +20,8 @@ UPSTREAM, HEIR = "job-0", "heir-0"
 """The second, which nobody changes, runs after the first has succeeded."""
 LANES: Final = ("default", "bulk")
 HANDLERS: Final = ("send", "bill")
+FOLLOWERS: Final = {"follower-0": "job-0", "follower-1": "follower-0", "follower-2": "job-1"}
+"""Jobs that wait for another, and for which; they are put once and left alone."""
 Document = dict[str, Any]
 
 
@@ -80,6 +82,22 @@ class People:
             self._known[f"job-{number}"] = self._definition(f"job-{number}")
             await self._put(f"job-{number}")
             await asyncio.sleep(self._dice.uniform(0, 0.4))
+
+    async def define_followers(self) -> None:
+        """Jobs that wait for those."""
+        tenants = {job_id: document["tenant"] for job_id, document in self._known.items()}
+        for job_id, upstream in FOLLOWERS.items():
+            tenants[job_id] = tenants[upstream]
+            document = {
+                "id": job_id,
+                "after": [upstream],
+                "target": {"handler": "send"},
+                "tenant": tenants[job_id],
+                "lease": "PT3S",
+                "timeout": "PT4S",
+                "retry": {"backoff": ["PT1S"], "max_attempts": 2},
+            }
+            self.asked.append(await self._ask(job_id, document))
 
     async def act(self) -> None:
         """Ask for something."""

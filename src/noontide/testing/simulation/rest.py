@@ -12,9 +12,9 @@ import orjson
 from noontide.ports.record_log import Incoming
 from noontide.records.topics import Layout
 from noontide.testing.checker import Finding, judge
-from noontide.testing.checker_evidence import Evidence, closings_in, deliveries_in, live_in, versions_in
+from noontide.testing.checker_evidence import Closing, Evidence, closings_in, deliveries_in, live_in, versions_in
 from noontide.testing.permits_judge import standing
-from noontide.testing.simulation.people import HEIR, REGISTERED, SICKLY, UNREGISTERED, UPSTREAM, People
+from noontide.testing.simulation.people import FOLLOWERS, HEIR, REGISTERED, SICKLY, UNREGISTERED, UPSTREAM, People
 from noontide.testing.simulation.witness import CLOSED, Violation, Witness
 
 RACE_MS: Final = 400_000
@@ -42,11 +42,12 @@ def judge_rest(witness: Witness, people: People, layout: Layout, now_ms: int) ->
     seen = witness.seen
     requests = [record for topic, records in seen.items() if topic.startswith("requests.") for record in records]
     accepted = {_origin(record, layout): record.appended_ms for record in requests}
+    closings = closings_in(seen["executions"])
     evidence = Evidence(
-        versions=versions_in(seen["jobs"], accepted),
+        versions={name: each for name, each in versions_in(seen["jobs"], accepted).items() if name not in FOLLOWERS},
         deliveries=deliveries_in(record for topic in (REGISTERED, SICKLY, UNREGISTERED) for record in seen[topic]),
-        live=live_in(seen["leases"]),
-        closings=closings_in(seen["executions"]),
+        live=[each for each in live_in(seen["leases"]) if each.job_id not in FOLLOWERS],
+        closings=[each for each in closings if each.job_id not in FOLLOWERS],
     )
     report = judge(evidence, until_ms=now_ms, settle_ms=SETTLE_MS, race_ms=RACE_MS)
     if report.unjudged.keys() - {HEIR}:
@@ -60,6 +61,29 @@ def judge_rest(witness: Witness, people: People, layout: Layout, now_ms: int) ->
         if findings:
             raise Violation("occurrences", f"{len(findings)} {name}: {_shown(findings)}")
     _judge_runs(witness)
+    _judge_followers(seen["executions"], closings)
+
+
+def _judge_followers(records: list[Incoming], closings: list[Closing]) -> None:
+    """A job that waits for another has a line for each occurrence of it that ended, and none for anything else.
+
+    The edge is there from its first line on.
+    """
+    ended = [(record.appended_ms, each) for record, each in zip(records, closings, strict=True)]
+    for job_id, upstream in FOLLOWERS.items():
+        mine = [(at_ms, each) for at_ms, each in ended if each.job_id == job_id]
+        theirs = [(at_ms, each) for at_ms, each in ended if each.job_id == upstream and ":m" not in each.run_id]
+        since_ms = min((at_ms for at_ms, _ in mine), default=1 << 62)
+        for at_ms, each in theirs:
+            if at_ms > since_ms and not any(_covers(line, each.due_ms) for _, line in mine):
+                raise Violation("dependencies", f"{each.run_id} ended as {each.state}, and {job_id} has no line for it")
+        for _, line in mine:
+            if not any(_covers(each, line.due_ms) for _, each in theirs):
+                raise Violation("dependencies", f"{line.run_id} is {line.state}, and {upstream} has nothing then")
+
+
+def _covers(line: Closing, due_ms: int) -> bool:
+    return line.due_ms <= due_ms <= (line.due_ms if line.until_ms is None else line.until_ms)
 
 
 def _shown(findings: list[Finding] | tuple[Finding, ...]) -> str:
