@@ -362,3 +362,18 @@ async def test_what_cannot_be_handled_is_set_aside(stage: MemoryStage, monkeypat
     await stage.advance(10 * SECOND_MS)
     assert states(stage, "bad", "good") == ["", "succeeded"]
     assert sum(each.slot.counts["set_aside"] for each in stage.slots) == 1
+
+
+async def test_dependants_of_a_job_that_was_created_anew_run_under_ids_of_their_own(stage: MemoryStage) -> None:
+    Crew(stage).hire()
+    stage.put(handler("a", once(START_MS + 1_000)))
+    stage.put(handler("b", None, after=["a"]))
+    stage.put(handler("c", None, after=["b"]))
+    await stage.advance(5_000)
+    stage.delete("a")
+    await stage.run_until_idle()
+    stage.put(handler("a", once(START_MS + 1_000)))  # in the past: at once, as another run
+    await stage.advance(5_000)
+    for job_id in ("a", "b", "c"):
+        runs = [(line["run_id"], line["state"]) for line in stage.executions(job_id)]
+        assert runs == [(f"{job_id}:20260301T000001Z{suffix}", "succeeded") for suffix in ("", "~2")]

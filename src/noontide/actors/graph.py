@@ -244,11 +244,12 @@ def tell_dependants(run_id: str, due_ms: int, end: str, scene: Scene, *, span: R
     if not waiting or (wave is None and suffix.startswith("m")):
         return
     name, members = ("", ()) if wave is None else (wave.name, wave.members)
+    life = suffix.partition("~")[2]
     for downstream in sorted(waiting):
         if wave is None or downstream in members:
             slot = world.layout.slot_of(world.layout.partition_of(downstream))
             until_ms, count = (None, 1) if span is None else span
-            effects.signal(slot, Ended(job_id, downstream, due_ms, end, until_ms, count, name, members))
+            effects.signal(slot, Ended(job_id, downstream, due_ms, end, until_ms, count, name, members, int(life or 1)))
 
 
 def put_after(effects: Effects, job_id: str, fact: Upstreams | None) -> None:

@@ -12,6 +12,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from noontide.actors.effects import Effects, Scene
 from noontide.actors.firing import Due
@@ -48,9 +51,18 @@ class JoinWork:
         return bool(self.ended or self.overdue)
 
 
+class _End(NamedTuple):
+    """How an upstream ended. life: see `records.dependencies.Join`."""
+
+    source: str
+    state: str
+    members: tuple[str, ...] = ()
+    life: int = 1
+
+
 @dataclass(slots=True)
 class _Waiter:
-    """A job that waits, as this cycle sees it."""
+    """A job that waits, as this cycle sees it. life: see `records.dependencies.Join`."""
 
     key: JoinKey
     partition: int
@@ -58,13 +70,14 @@ class _Waiter:
     row_bytes: bytes
     job: Job
     cursor: Cursor
+    life: int = 1
 
     @property
     def run_id(self) -> str:
         """Of its run at this logical time."""
         if self.key.wave:
             return f"{self.key.job_id}:{self.key.wave}"
-        return run_id(self.key.job_id, self.key.due_ms, self.cursor.generation)
+        return run_id(self.key.job_id, self.key.due_ms, self.cursor.generation + self.life - 1)
 
     def needed(self, members: tuple[str, ...]) -> list[str]:
         """What it waits for. members: of a re-run; the others have run already."""
@@ -111,7 +124,7 @@ class Joins:
     def decide(self, work: JoinWork, scene: Scene, set_aside: Collection[object] = ()) -> None:
         """Match what ended with what waits. Raises Misread, naming a message's source or a join."""
         for own in scene.effects.ties.own_times:
-            self._arrive(JoinKey(own.job_id, own.due_ms), OWN_TIME, SUCCEEDED, (), scene)
+            self._arrive(JoinKey(own.job_id, own.due_ms), _End(OWN_TIME, SUCCEEDED), scene)
         for message in work.ended:
             if message.source not in set_aside and isinstance(message.signal, Ended):
                 with reading(message.source):
@@ -126,7 +139,7 @@ class Joins:
             self._pass_over(ended, scene)
         else:
             key = JoinKey(ended.downstream, ended.due, ended.wave)
-            self._arrive(key, ended.upstream, ended.state, ended.members, scene)
+            self._arrive(key, _End(ended.upstream, ended.state, ended.members, ended.life), scene)
 
     def _waiter(self, key: JoinKey, scene: Scene) -> _Waiter | None:
         row_key, cursor_key = self._graph.rows_of(key.job_id)
@@ -140,21 +153,22 @@ class Joins:
         changes = scene.effects.ties.joins
         return changes[key] if key in changes else self._ties.joins.get(key)
 
-    def _arrive(self, key: JoinKey, source: str, end: str, members: tuple[str, ...], scene: Scene) -> None:
-        waiter = self._waiter(key, scene)
+    def _arrive(self, key: JoinKey, end: _End, scene: Scene) -> None:
+        waiter, source = self._waiter(key, scene), end.source
         if waiter is None or source not in (OWN_TIME, *waiter.job.after):
             scene.effects.counts["ignored_ends"] += 1
             return
         known = self._known(key, scene)
+        waiter.life = max(end.life, 1 if known is None else known.life)
         if known is None and not key.wave and source != OWN_TIME and waiter.cursor.state is not JobState.ACTIVE:
             if waiter.cursor.state is JobState.PAUSED:
                 self._skip(waiter, "the job is paused", Join({}, 0), scene)
             return
-        if known is not None and known.skipped and end != SUCCEEDED:
+        if known is not None and known.skipped and end.state != SUCCEEDED:
             return
-        got = {**self._got(waiter, scene), **({} if known is None else known.got), source: end}
-        members = members or (() if known is None else known.members)
-        self._settle(waiter, Join(got, 0, members=members), known, scene)
+        got = {**self._got(waiter, scene), **({} if known is None else known.got), source: end.state}
+        members = end.members or (() if known is None else known.members)
+        self._settle(waiter, Join(got, 0, members=members, life=waiter.life), known, scene)
 
     def _got(self, waiter: _Waiter, scene: Scene) -> dict[str, str]:
         """What is known of upstreams that will not say anything about this logical time any more."""
@@ -171,9 +185,9 @@ class Joins:
         elif verdict.step is Step.WAIT:
             if known is None or known.skipped:
                 until_ms = self._deadline_ms(waiter, scene)
-                self._put(waiter.key, Join(join.got, until_ms, members=join.members), known, scene)
+                self._put(waiter.key, replace(join, until=until_ms), known, scene)
             else:
-                self._put(waiter.key, Join(join.got, known.until, members=join.members), known, scene)
+                self._put(waiter.key, replace(join, until=known.until), known, scene)
         elif known is None or not known.skipped:
             self._skip(waiter, verdict.because, join, scene)
 
@@ -221,7 +235,7 @@ class Joins:
         tell_dependants(name, key.due_ms, Decision.SKIPPED, scene)
         if join.got:
             until_ms = scene.world.now_ms + self._settings.upstream_wait_ms
-            kept = Join(join.got, until_ms, skipped=True, members=join.members)
+            kept = replace(join, until=until_ms, skipped=True)
             self._put(key, kept, self._known(key, scene), scene)
 
     def _give_up(self, key: JoinKey, scene: Scene) -> None:
@@ -233,6 +247,7 @@ class Joins:
         has_schedule = waiter is not None and bool(waiter.row.schedule_key) and not key.wave
         if waiter is None or known.skipped or (has_schedule and OWN_TIME not in known.got):
             return
+        waiter.life = known.life
         awaited = judge(waiter.needed(known.members), known.got, waiter.job.on_upstream_failure).because
         self._skip(waiter, f"waited too long for {awaited}", Join({}, 0, members=known.members), scene)
 
@@ -249,7 +264,8 @@ class Joins:
         waiting = [key for key in self._ties.joins if key.job_id == ended.downstream and not key.wave]
         for key in waiting:
             if span[0] <= key.due_ms <= span[1]:
-                self._arrive(key, ended.upstream, "passed over", (), scene)
+                self._arrive(key, _End(ended.upstream, "passed over", life=ended.life), scene)
+        waiter.life = ended.life
         if len(waiter.job.after) == 1 and not waiter.row.schedule_key:
             self._skip_all(waiter, executions.Range(ended.until, ended.count), scene)
 

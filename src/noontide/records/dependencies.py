@@ -38,12 +38,14 @@ class Join(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the upstreams of a job ended at one logical time. until: its deadline (or how long a decision is kept), ms.
 
     skipped: it is decided: skipped; an upstream that is redriven and succeeds may still change that.
+    life: of what it waits for: 1, and one more each time something up the line was deleted and created anew.
     """
 
     got: dict[str, str]
     until: int
     skipped: bool = False
     members: tuple[str, ...] = ()
+    life: int = 1
 
 
 class Wave(msgspec.Struct, frozen=True):

@@ -74,6 +74,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_def
 
     until, count: of many occurrences without a run, the last one, and how many there are.
     wave: suffix of the run ids of a re-run of a subtree; members: the jobs that take part in it.
+    life: the number behind `~` in the upstream's run id, 1 without one.
     """
 
     upstream: str
@@ -84,6 +85,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_def
     count: int = 1
     wave: str = ""
     members: tuple[str, ...] = ()
+    life: int = 1
 
     @property
     def key(self) -> str:
