@@ -6,7 +6,7 @@ import pytest
 
 from noontide.core.run import Run, RunState
 from noontide.ports.record_log import Incoming, Record
-from noontide.records import dependencies, state
+from noontide.records import dependencies, exact_starts, state
 from noontide.records.backfills import backfill_key
 from noontide.records.leases import encode_lease
 from noontide.records.moving import Moving, Unmovable, history_partitions
@@ -52,6 +52,7 @@ def test_what_belongs_to_a_job_goes_to_its_slot(job_id: str) -> None:
         dependencies.wave_key(job_id, "m5"),
         state.JOIN + f"{job_id}/5/w".encode(),
         backfill_key(job_id),
+        exact_starts.held_key(job_id, "requests.api/3/17"),
     ]
     for key in keys:
         for value in (b"{}", None):
@@ -59,6 +60,14 @@ def test_what_belongs_to_a_job_goes_to_its_slot(job_id: str) -> None:
             assert moved is not None
             assert (moved.topic, moved.partition) == ("state", slot_of(job_id)), key
             assert moved.record == Record(key, value, [("h", b"1")])
+
+
+def test_a_job_that_counts_goes_to_the_slot_of_its_tenants_quota() -> None:
+    key = exact_starts.exact_key("billing", "job-1")
+    assert exact_starts.exact_key_parts(key) == ("billing", "job-1")
+    moved = Moving(OLD, NEW).state(incoming("state", Record(key, b"{}")))
+    assert moved is not None
+    assert moved.partition == slot_of(exact_starts.quota_name("billing"))
 
 
 @pytest.mark.parametrize("key", [b"strange/x", b"", b"cursor"])

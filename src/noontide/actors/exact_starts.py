@@ -86,7 +86,7 @@ class ExactStarts:
             with reading(message.source):
                 match message.signal:
                     case Reserve() as asked:
-                        self._reserve(asked, message.sender, scene)
+                        self._reserve(asked, scene)
                     case Insist() as said:
                         counts = Insisting(said.schedule, said.until) if said.schedule else None
                         if said.tenant in scene.world.config.limits.exact_starts:
@@ -94,12 +94,13 @@ class ExactStarts:
                     case Reserved() as answer:
                         self._answered(answer, scene)
 
-    def _reserve(self, asked: Reserve, sender: int, scene: Scene) -> None:
+    def _reserve(self, asked: Reserve, scene: Scene) -> None:
         quota = scene.world.config.limits.exact_starts.get(asked.tenant)
         problem = "" if quota is None else self._problem(asked, quota, scene)
         if quota is not None and not problem:
             self._put(asked.tenant, asked.job_id, Insisting(asked.schedule, asked.until), scene)
-        scene.effects.signal(sender, Reserved(asked.tenant, asked.job_id, asked.request, problem))
+        owner = self._layout.slot_of(self._layout.partition_of(asked.job_id))
+        scene.effects.signal(owner, Reserved(asked.tenant, asked.job_id, asked.request, problem))
 
     def _problem(self, asked: Reserve, quota: int, scene: Scene) -> str:
         """Why a definition is one too many; empty when it is not."""

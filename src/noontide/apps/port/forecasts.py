@@ -67,6 +67,7 @@ class Forecasts:
     async def of(self, slots: list[int], *, from_ms: int, minutes: int) -> dict[int, Outlook]:
         """The forecasts that there are; what is old or missing is made, and waited for a short while."""
         soon = minutes <= SOON_MINUTES
+        self._known = {at: each for at, each in self._known.items() if self._readable(at[0]) is not None}
         waited_for = []
         for slot in slots:
             known = self._known.get((slot, soon))
@@ -80,11 +81,6 @@ class Forecasts:
             slot: each for slot, each in found.items()
             if each.book.from_ms <= from_ms and until_ms <= each.book.from_ms + each.book.minutes * MINUTE_MS
         }  # fmt: skip
-
-    def forget(self, slots: set[int]) -> None:
-        """Keep nothing of slots other than these."""
-        for at in [at for at in self._known if at[0] not in slots]:
-            del self._known[at]
 
     def _begin(self, slot: int, from_ms: int, *, soon: bool) -> asyncio.Task[None]:
         task = self._making.get((slot, soon))
