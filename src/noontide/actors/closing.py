@@ -14,7 +14,6 @@ from noontide.actors.streaks import count_end
 from noontide.actors.timelines import plan_of
 from noontide.core.cursor import JobState
 from noontide.core.definition import load_definition
-from noontide.core.instants import format_instant
 from noontide.core.policies import Guarantee
 from noontide.core.retry import backoff_ms, may_retry
 from noontide.core.run import Run, RunEvent, RunState, advance
@@ -80,13 +79,8 @@ class Closing:
         world, effects = scene
         run = effects.current(run) or run
         times = executions.Times(run.due_ms, run.start_ms, run.claimed_ms, world.now_ms)
-        attempts = f"[{run.history}]" if run.history else None
-        line = executions.closed(
-            run.run_id, run.job_id, tenant=run.tenant, times=times, state=state, reason=reason, attempt=run.attempt,
-            token=run.token, target=run.target, worker=run.worker,
-            started_at=format_instant(run.granted_ms) if run.granted_ms else None,
-            late_ms=max(0, (run.granted_ms or world.now_ms) - run.start_ms), attempts=attempts,
-        )  # fmt: skip
+        fields = executions.fields_of(run, state=state, ended_ms=world.now_ms, reason=reason)
+        line = executions.closed(run.run_id, run.job_id, tenant=run.tenant, times=times, **fields)
         effects.record(run.run_id.encode(), line)
         if run.lane:
             self._publish_result(run, scene, state=state, answered=answered, reason=reason)
@@ -206,6 +200,13 @@ class Closing:
         if following is not None:
             due_ms, start_ms = following
             effects.put_cursor(self._partition, job_id, cursor._replace(due_ms=due_ms, start_ms=start_ms))
+
+
+class Homes(NamedTuple):
+    """Where the runs of a partition are kept and closed."""
+
+    live: LiveRuns
+    closing: Closing
 
 
 def _longer(run: Run, failure: Failure, at_ms: int) -> str:

@@ -18,7 +18,7 @@ from noontide.core.cursor import Cursor
 from noontide.core.errors import Problem
 from noontide.core.exact_quota import Insisting
 from noontide.core.pace import Pace
-from noontide.core.run import Run
+from noontide.core.run import Run, RunState
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition
 from noontide.records import rows, state
@@ -60,6 +60,14 @@ class Stand(NamedTuple):
 
     given: int = 0
     wanted: int = 0
+
+
+Opened = tuple[int, Key, bytes, Run]
+"""(partition, run id, its lease, the run)."""
+
+
+Closed = tuple[int, Run, Key, bytes, bytes]
+"""(partition, the run, its id, its line of history, its result)."""
 
 
 class Send(NamedTuple):
@@ -210,6 +218,22 @@ class Effects:
         self.run_changes.append((partition, run.run_id, run))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = run
 
+    def open_runs(self, opened: Sequence[Opened]) -> None:
+        """As `open_run`, for many whose leases are in words already."""
+        if not opened:
+            return
+        leases, puts, changes = self.outputs[self.names.leases].append, self._puts, self.run_changes.append
+        live_changes, live_key = self.live_changes, rows.live_key
+        for partition, key, lease, run in opened:
+            leases(_record(Record, (key, lease, ())))
+            puts[live_key(partition, key)] = lease
+            run_id, job_id = run[:2]
+            changes((partition, run_id, run))
+            if job_id in live_changes:
+                live_changes[job_id][run_id] = run
+            else:
+                live_changes[job_id] = {run_id: run}
+
     def keep_definition(self, partition: int, run: Run, row: JobRow, row_bytes: bytes) -> None:
         """The job moves on: keep what a live run was claimed with. Until then that is the job's own row."""
         run_id = run.run_id.encode()
@@ -255,6 +279,23 @@ class Effects:
             self._puts[rows.claimed_key(partition, run_id)] = None
         self.run_changes.append((partition, run.run_id, None))
         self.live_changes.setdefault(run.job_id, {})[run.run_id] = None
+
+    def close_runs(self, closed: Sequence[Closed], end: RunState) -> None:
+        """As `close_run` with history and result, for many of whom nothing is kept."""
+        if not closed:
+            return
+        outputs, names, puts, changes = self.outputs, self.names, self._puts, self.run_changes.append
+        leases, history, results = (outputs[each].append for each in (names.leases, names.executions, names.results))
+        live_changes, live_key = self.live_changes, rows.live_key
+        for partition, run, key, line, result in closed:
+            run_id, job_id = run[:2]
+            history(_record(Record, (key, line, ())))
+            results(_record(Record, (job_id.encode(), result, ())))
+            leases(_record(Record, (key, None, ())))
+            puts[live_key(partition, key)] = None
+            changes((partition, run_id, None))
+            live_changes.setdefault(job_id, {})[run_id] = None
+        self.counts[end] += len(closed)
 
     def current(self, run: Run) -> Run | None:
         """A live run as this cycle sees it; None when the cycle closed it."""

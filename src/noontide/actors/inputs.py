@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from noontide.actors.lease_keeper import Heard
+from noontide.actors.heard import Heard
 from noontide.actors.mailbox import Message
 from noontide.actors.request_input import Input
 from noontide.ports.record_log import Incoming, Replay, TopicPartition

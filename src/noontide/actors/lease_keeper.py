@@ -15,12 +15,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
-from noontide.actors.closing import FAILED, Answered, Closing, Failure
+from noontide.actors.bulk import Roll, Successes, grant_alike, granted, holds
+from noontide.actors.closing import FAILED, Answered, Closing, Failure, Homes
 from noontide.actors.effects import Effects, Hold, Scene
+from noontide.actors.heard import Heard
 from noontide.actors.lane import NEVER_MS, Held, Lane
-from noontide.actors.live_runs import LiveRuns
 from noontide.actors.paces import OVERLOADED, note_success, note_trouble
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.errors import NoontideError
@@ -32,33 +32,12 @@ TIMED_OUT = "timed out"
 """How the errors of attempts begin that took longer than they may."""
 
 
-class Heard(NamedTuple):
-    """A frame of events as it was read."""
-
-    lane: str
-    offset: int
-    appended_ms: int
-    frame: Frame
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of what it brings back: the greater part of a great frame."""
-        return sum(len(end.result) for end in self.frame.ends)
-
-
 class Unheard(NoontideError):
     """Deciding the end or the loss of an attempt failed; all is decided again with that run set aside."""
 
     def __init__(self, run_id: str, cause: Exception) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.run_id = run_id
-
-
-class Homes(NamedTuple):
-    """Where the runs of a partition are kept and closed."""
-
-    live: LiveRuns
-    closing: Closing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +63,7 @@ class LeaseKeeper:
         self._homes = homes
         self._settings = settings
         self._held: dict[str, Held] = {}
+        self._roll = Roll(self._held, homes)
         self._lanes: defaultdict[str, Lane] = defaultdict(lambda: Lane(settings.window_min))
 
     # --- gather
@@ -147,21 +127,27 @@ class LeaseKeeper:
 
     def decide(self, work: KeeperWork, scene: Scene) -> None:
         """Events in log order, then deadlines: what was said in time is never late. Raises Unheard."""
+        successes = Successes(self._roll, scene, result_of=_plain_result)
         for heard in work.heard:
-            self._hear(heard, work, scene)
+            self._hear(heard, work, successes, scene)
         said = {run_id for heard in work.heard for run_id, _ in heard.frame.beats}
         for run_id in work.overdue:
             if run_id not in said:
                 self._decide(run_id, work, scene, partial(self._expire, run_id, scene))
 
-    def _hear(self, heard: Heard, work: KeeperWork, scene: Scene) -> None:
+    def _hear(self, heard: Heard, work: KeeperWork, successes: Successes, scene: Scene) -> None:
         frame = heard.frame
-        for run_id, attempt in frame.claims:
+        for run_id, attempt in grant_alike(heard, self._roll, scene):
             self._claim(run_id, attempt, heard, scene)
         for run_id, token in frame.beats:
             self._beat(run_id, token, heard, scene)
-        for end in frame.ends:
-            self._decide(end.run_id, work, scene, partial(self._end, end, heard, scene))
+        place, ends = 0, frame.ends
+        while place < len(ends):
+            if not work.set_aside:
+                place = successes.close(ends, place, heard)
+            for end in ends[place : place + 1]:
+                self._decide(end.run_id, work, scene, partial(self._end, end, heard, scene))
+            place += 1
 
     def _decide(self, run_id: str, work: KeeperWork, scene: Scene, act: Callable[[], None]) -> None:
         """Let an attempt end. One run that cannot be handled holds up neither the others nor the slot: it is dead."""
@@ -191,16 +177,9 @@ class LeaseKeeper:
         elif run.state is RunState.RUNNING and run.worker == frame.worker and run.attempt == attempt:
             self._grant(run, frame, effects)
         elif run.attempt + 1 == attempt and run.state is RunState.QUEUED:
-            granted = run._replace(
-                state=advance(run.state, RunEvent.GRANT),
-                attempt=attempt,
-                token=run.token + 1,
-                worker=frame.worker,
-                granted_ms=heard.appended_ms,
-                reason=None,
-            )
-            effects.open_run(self._held[run_id].hold.partition, granted)
-            self._grant(granted, frame, effects)
+            now = granted(run, heard)
+            effects.open_run(self._held[run_id].hold.partition, now)
+            self._grant(now, frame, effects)
             effects.counts["granted"] += 1
         else:
             effects.answer(frame.worker, frame.inbox).denied.append((run_id, attempt, "taken"))
@@ -215,14 +194,14 @@ class LeaseKeeper:
 
     def _beat(self, run_id: str, token: int, heard: Heard, scene: Scene) -> None:
         run, frame = self._current(run_id, scene), heard.frame
-        if run is None or not _holds(run, token, heard):
+        if run is None or not holds(run, token, heard):
             scene.effects.answer(frame.worker, frame.inbox).lost.append((run_id, token))
         elif run.cancel is not None:
             scene.effects.answer(frame.worker, frame.inbox).cancels.append((run_id, token, run.cancel))
 
     def _end(self, end: End, heard: Heard, scene: Scene) -> None:
         run = self._current(end.run_id, scene)
-        if run is None or not _holds(run, end.token, heard):
+        if run is None or not holds(run, end.token, heard):
             scene.effects.counts["stale_ends"] += 1
             return
         partition = self._held[end.run_id].hold.partition
@@ -309,20 +288,25 @@ class LeaseKeeper:
         for run_id, token in heard.frame.beats:
             held = self._held.get(run_id)
             run = None if held is None else self._homes[held.hold.partition].live.by_id.get(run_id)
-            if held is not None and run is not None and run.worker is not None and _holds(run, token, heard):
+            if held is not None and run is not None and run.worker is not None and holds(run, token, heard):
                 held.until_ms = lane.clock.now_ms + held.hold.lease_ms
 
     def _update(self, run_id: str, run: Run | None, hold: Hold | None) -> None:
         held = self._held.get(run_id)
-        if held is not None and (run is None or run.state not in (RunState.QUEUED, RunState.RUNNING)):
-            self._drop(run_id, held)
-        if run is None or not run.lane or (held is None and hold is None):
+        if run is None:
+            if held is not None:
+                self._drop(run_id, held)
             return
-        lane = self._lanes[run.lane]
-        if run.state is RunState.QUEUED and hold is not None and held is None:
-            until_ms = lane.clock.now_ms + hold.queue_ms
-            self._hold(run_id, Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=NEVER_MS))
-        elif run.state is RunState.RUNNING:
+        state = run.state
+        if state is RunState.QUEUED:
+            if hold is not None and held is None and run.lane:
+                until_ms = self._lanes[run.lane].clock.now_ms + hold.queue_ms
+                self._hold(run_id, Held(hold, run.lane, running=False, until_ms=until_ms, ends_ms=NEVER_MS))
+        elif state is not RunState.RUNNING:
+            if held is not None:
+                self._drop(run_id, held)
+        elif run.lane and (held is not None or hold is not None):
+            lane = self._lanes[run.lane]
             if held is None or not held.running:
                 held = self._begin(run, held, hold, lane)
             self._bound(run, held, lane)
@@ -332,7 +316,7 @@ class LeaseKeeper:
         known = hold or (None if offered is None else offered.hold)
         assert known is not None
         if offered is not None:
-            self._drop(run.run_id, offered)
+            lane.remove(offered)
         now_ms = lane.clock.now_ms
         ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
         held = Held(known, run.lane, running=True, until_ms=now_ms + known.lease_ms, ends_ms=ends_ms)
@@ -356,18 +340,19 @@ class LeaseKeeper:
         self._lanes[held.lane].remove(held)
 
 
-def _holds(run: Run, token: int, heard: Heard) -> bool:
-    """Whether a worker holds a run with this token. An open run is completed by whoever of its lane has the token."""
-    is_its = run.worker in (heard.frame.worker, None) and run.lane == heard.lane
-    return is_its and run.state is RunState.RUNNING and run.token == token
-
-
 def _answered(end: End) -> Answered:
     """What a worker brought back; what is too large, or no text, is left out."""
     result = bytes(end.result)
     if len(result) > RESULT_MAX_BYTES or not _is_text(result):
         return Answered(truncated=True)
     return Answered(result, end.truncated)
+
+
+def _plain_result(end: End) -> bytes | None:
+    """As `_answered`, of an end whose result is whole; None for another."""
+    result = bytes(end.result)
+    is_whole = not end.truncated and len(result) <= RESULT_MAX_BYTES and (not result or _is_text(result))
+    return result if is_whole else None
 
 
 def _is_text(data: bytes) -> bool:

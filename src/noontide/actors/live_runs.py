@@ -33,9 +33,12 @@ class LiveRuns:
 
     def put(self, run: Run) -> None:
         """A run is live, in this state."""
-        self.by_id[run.run_id] = run
-        self._by_job[run.job_id][run.run_id] = run
-        if run.state in (RunState.PENDING, RunState.RETRY_WAIT) and run.waits_for is None:
+        run_id, job_id, _, state = run[:4]
+        self.by_id[run_id] = run
+        self._by_job[job_id][run_id] = run
+        if state is RunState.QUEUED or state is RunState.RUNNING:
+            return
+        if state in (RunState.PENDING, RunState.RETRY_WAIT) and run.waits_for is None:
             if run.not_before_ms:
                 heapq.heappush(self._deadlines, (run.not_before_ms, run.run_id))
             elif run.awaits is not None:
@@ -51,13 +54,18 @@ class LiveRuns:
         if run is None:
             return
         siblings = self._by_job[run.job_id]
-        siblings.pop(run_id, None)
-        if not siblings:
+        if len(siblings) == 1:
             del self._by_job[run.job_id]
+        else:
+            siblings.pop(run_id, None)
 
     def is_busy(self, effects: Effects) -> bool:
         """Whether any job has a live run, or had one at the beginning of this cycle."""
         return bool(self.by_id or effects.live_changes)
+
+    def is_only(self, job_id: str) -> bool:
+        """Whether a job has one live run, not counting what this cycle changed."""
+        return len(self._by_job.get(job_id, ())) == 1
 
     def of_job(self, job_id: str, effects: Effects) -> Collection[Run]:
         """The live runs of a job as this cycle sees them."""

@@ -26,6 +26,7 @@ from noontide.actors.hand_out import Claim, hand_out
 from noontide.actors.kinds import Kinds
 from noontide.actors.live_runs import LiveRuns, is_free
 from noontide.actors.newcomers import Newcomers, hashes_of
+from noontide.actors.offers import offer_ready
 from noontide.actors.poison import Poisoned
 from noontide.actors.ready_queue import ReadyQueues
 from noontide.actors.request_input import Input, named_run
@@ -213,7 +214,8 @@ class Partition:
     def decide(self, work: Work, scene: Scene) -> None:
         """Decide all of it, in order. Raises Poisoned for the first item that fails."""
         self._requests(work, scene)
-        self._each((*work.deliveries, *work.released), work.set_aside, scene)
+        self._each(work.deliveries, work.set_aside, scene)
+        self._each(self._not_alike(work, scene), work.set_aside, scene)
         self._each(self._not_plain(work, scene), work.set_aside, scene)
         self._each(work.fresh, work.set_aside, scene)
         for job_id in work.reviews:
@@ -248,6 +250,15 @@ class Partition:
                 raise
             except Exception as error:
                 raise Poisoned(self.number, item, error) from error
+
+    def _not_alike(self, work: Work, scene: Scene) -> list[Run]:
+        """Offer the runs whose turn it is together; returns those to be decided one by one."""
+        if work.set_aside:
+            return work.released
+        try:
+            return offer_ready(self.number, work.released, scene)
+        except Exception:  # noqa: BLE001 - one by one it will show whose fault it is
+            return work.released
 
     def _not_plain(self, work: Work, scene: Scene) -> list[DueItem]:
         """Claim due jobs that fire alike together; returns those to be decided one by one."""
@@ -334,14 +345,16 @@ class Partition:
         A topic that took none of the runs that waited for it is left alone until its route changes, or more wait.
         """
         released = [] if work is None else work.released
-        known = {run.run_id for run in released}
+        known, noticed, live = {run.run_id for run in released}, set[str](), self.live
         for run_id, run in changes:
             if run is None:
-                self.live.remove(run_id)
+                live.remove(run_id)
                 continue
-            self.live.put(run)
+            live.put(run)
             if run_id not in known:
-                self._notice(run.target)
+                noticed.add(run.target)
+        for target in noticed:
+            self._notice(target)
         for target in {run.target for run in released}:
             tried = [run for run in released if run.target == target]
             if not all(self._still_waits(run) for run in tried):

@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from noontide.actors.caution import Caution
-from noontide.actors.closing import Delivered
+from noontide.actors.closing import Delivered, Homes
 from noontide.actors.effects import Effects, Names, Scene
 from noontide.actors.exchange import Exchange
 from noontide.actors.forgetting import Forgetting
+from noontide.actors.heard import Heard
 from noontide.actors.kinds import Kinds
-from noontide.actors.lease_keeper import Heard, Homes, LeaseKeeper, Unheard
+from noontide.actors.lease_keeper import LeaseKeeper, Unheard
 from noontide.actors.live_runs import is_free
 from noontide.actors.loading import load_positions, load_runs
 from noontide.actors.mailbox import Message, Misread

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from noontide.core.instants import format_instant
+from noontide.core.run import Run, RunState
 from noontide.core.zones import tzdata_version
 
 
@@ -62,6 +63,31 @@ def closed(run_id: str, job_id: str, *, tenant: str, times: Times, **fields: obj
             "tzdata": tzdata_version(),
         }
     )
+
+
+def succeeded_of(run: Run, *, ended_ms: int) -> Callable[[bytes, bytes], bytes]:
+    """As `closed`, for many runs of workers that succeeded and are alike: a function of run id and job id."""
+    line = closed(
+        "", "", tenant=run.tenant, times=Times(run.due_ms, run.start_ms, run.claimed_ms, ended_ms),
+        **fields_of(run, state=RunState.SUCCEEDED, ended_ms=ended_ms),
+    )  # fmt: skip
+    rest = line.removeprefix(b'{"run_id":"","job_id":"')
+    return lambda run_id, job_id: b'{"run_id":"%b","job_id":"%b%b' % (run_id, job_id, rest)
+
+
+def fields_of(run: Run, *, state: RunState, ended_ms: int, reason: str | None = None) -> dict[str, object]:
+    """What `closed` is told of a run that has been live."""
+    return {
+        "state": state,
+        "reason": reason,
+        "attempt": run.attempt,
+        "token": run.token,
+        "target": run.target,
+        "worker": run.worker,
+        "started_at": format_instant(run.granted_ms) if run.granted_ms else None,
+        "late_ms": max(0, (run.granted_ms or ended_ms) - run.start_ms),
+        "attempts": f"[{run.history}]" if run.history else None,
+    }
 
 
 def decided(run_id: str, job_id: str, *, tenant: str, due_ms: int, at_ms: int, **fields: object) -> bytes:

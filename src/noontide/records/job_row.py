@@ -26,6 +26,9 @@ _HEADER = struct.Struct(_COMMON.format + _OWN.format[1:] + _OTHER.format[1:] + _
 _COMMON_BYTES, _HEADER_BYTES = _COMMON.size, _HEADER.size
 _pack_own, _pack_end = _OWN.pack, _END.pack
 _own_of = partial(_OWN.unpack_from, offset=_COMMON_BYTES)
+_OTHER_AT = _COMMON_BYTES + _OWN.size
+_END_AT = _OTHER_AT + _OTHER.size
+_strings_bytes_of = partial(struct.Struct(">I").unpack_from, offset=_END_AT + 8)
 _shape_bytes_of = partial(struct.Struct(">I").unpack_from, offset=_COMMON_BYTES + 8)
 _new = tuple.__new__  # rows are made by the hundred thousand: half the cost of `_make`
 _FOREVER_MS, _UINT_MAX = 2**62, 2**32 - 1
@@ -258,31 +261,50 @@ def _extras(job: Job) -> int:
 
 
 class Likeness(NamedTuple):
-    """What decides how a job fires; see `JobRow`. Jobs alike differ in id, key and payload only."""
+    """What decides how a job fires and what its runs may do; see `JobRow`.
+
+    Jobs alike differ in id, key, version and payload only.
+    """
 
     target_kind: int
     calendars: int
+    once: int
+    priority: int
     extras: int
     ends_at_ms: int
     max_runs: int
     grace_ms: int
     spread_ms: int
+    timeout_ms: int
+    lease_ms: int
+    queue_ms: int
     tenant: str
     target: str
     schedule_key: str
+    lane: str
+
+    @property
+    def target_text(self) -> str:
+        """See `JobRow.target_text`."""
+        return _SCHEMES[self.target_kind] + self.target
 
 
 def mark_of(row: bytes) -> bytes:
     """The likeness of a row, encoded: equal bytes are equal likenesses."""
-    return row[: _COMMON_BYTES + 4] + row[_HEADER_BYTES : _HEADER_BYTES + _shape_bytes_of(row)[0]]
+    shape = row[_HEADER_BYTES : _HEADER_BYTES + _shape_bytes_of(row)[0]]
+    return b"%b%b%b" % (row[: _COMMON_BYTES + 4], row[_OTHER_AT:_END_AT], shape)
 
 
 def likeness_of(row: bytes) -> Likeness:
     """The likeness of a row."""
-    kind, _, _, calendars, _, _, extras, ends_at_ms, max_runs, grace_ms = _COMMON.unpack_from(row)
+    kind, _, _, calendars, once, priority, extras, ends_at_ms, max_runs, grace_ms = _COMMON.unpack_from(row)
     spread_ms, _, shape, *_ = _own_of(row)
-    tenant, target, schedule_key, _ = row[_HEADER_BYTES : _HEADER_BYTES + shape].decode().split("\0")
-    return Likeness(kind, calendars, extras, ends_at_ms, max_runs, grace_ms, spread_ms, tenant, target, schedule_key)
+    _, timeout_ms, lease_ms, queue_ms = _OTHER.unpack_from(row, _OTHER_AT)
+    tenant, target, schedule_key, lane = row[_HEADER_BYTES : _HEADER_BYTES + shape].decode().split("\0")
+    return Likeness(
+        kind, calendars, once, priority, extras, ends_at_ms, max_runs, grace_ms, spread_ms,
+        timeout_ms, lease_ms, queue_ms, tenant, target, schedule_key, lane,
+    )  # fmt: skip
 
 
 class Outlook(NamedTuple):
@@ -314,6 +336,14 @@ def own_of(row: bytes) -> tuple[int, bytes, bytes]:
     _, key_hash, shape, key, payload_at, size = _own_of(row)
     key_at = _HEADER_BYTES + shape + 1
     return key_hash, row[key_at : key_at + key], row[payload_at : payload_at + size] or NO_PAYLOAD
+
+
+def offered_of(row: bytes) -> tuple[bytes, bytes, bytes]:
+    """What workers are told of the job itself: (etag, invitation, payload), see `JobRow`."""
+    _, _, shape, key, payload_at, size = _own_of(row)
+    etag_at = _HEADER_BYTES + shape + key + 2
+    etag, _, invitation = row[etag_at : _HEADER_BYTES + _strings_bytes_of(row)[0]].partition(b"\0")
+    return etag, invitation, row[payload_at : payload_at + size] or NO_PAYLOAD
 
 
 def _target(job: Job) -> tuple[TargetKind, str, bytes | None]:

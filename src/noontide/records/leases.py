@@ -1,6 +1,11 @@
-"""Records of the `leases` topic: one per live run, a tombstone when it is closed."""
+"""Records of the `leases` topic: one per live run, a tombstone when it is closed.
+
+Most runs differ from many others in three fields only; what all of those have in common is in a `RunForm`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import orjson
 
@@ -47,6 +52,41 @@ def encode_lease(run: Run) -> bytes:
         if value != default:
             fields[name] = value
     return orjson.dumps(fields)
+
+
+_run: Callable[..., Run] = tuple.__new__
+_ETAG = Run._fields.index("etag")
+assert Run._fields[:2] == ("run_id", "job_id")
+
+
+def run_likeness(run: Run) -> object:
+    """What runs alike have in common: all but the ids of run and job, and the version of the job. Equal = alike."""
+    return run[2:_ETAG], run[_ETAG + 1 :]
+
+
+class RunForm:
+    """Live runs alike, each of a version of its job: as they are remembered, and as their leases say it.
+
+    model: one of them; its own ids and version do not matter.
+    """
+
+    __slots__ = ("_before", "_behind", "_between", "_fields", "_rest")
+
+    def __init__(self, model: Run) -> None:
+        self._fields, self._rest = model[2:_ETAG], model[_ETAG + 1 :]
+        lease = encode_lease(model._replace(job_id="", etag="-"))
+        self._before, _, rest = lease.partition(b'"job_id":"')
+        self._before += b'"job_id":"'
+        self._between, _, self._behind = rest.partition(b'"etag":"-')  # in a text its quotes would be escaped
+        self._between += b'"etag":"'
+
+    def run(self, run_id: str, job_id: str, etag: str) -> Run:
+        """One of them."""
+        return _run(Run, (run_id, job_id, *self._fields, etag, *self._rest))
+
+    def lease(self, job_id: bytes, etag: bytes) -> bytes:
+        """Its lease. Legal ids and versions need no escapes."""
+        return b"%b%b%b%b%b" % (self._before, job_id, self._between, etag, self._behind)
 
 
 def decode_lease(run_id: bytes, value: bytes) -> Run:

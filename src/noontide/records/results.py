@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import orjson
 
 from noontide.core.instants import format_instant
@@ -29,3 +31,15 @@ def encode_result(
     if truncated:
         fields["truncated"] = True
     return orjson.dumps(fields)
+
+
+def succeeded_of(run: Run, *, ended_ms: int) -> Callable[[bytes, bytes, bytes], bytes]:
+    """As `encode_result`, for many runs that succeeded and are alike: a function of run id, job id and result."""
+    model = encode_result(run._replace(run_id="", job_id=""), state=RunState.SUCCEEDED, ended_ms=ended_ms)
+    rest = model.removeprefix(b'{"run_id":"","job_id":"')[:-1]
+
+    def line(run_id: bytes, job_id: bytes, result: bytes) -> bytes:
+        brought = result and b',"result":' + result
+        return b'{"run_id":"%b","job_id":"%b%b%b}' % (run_id, job_id, rest, brought)
+
+    return line

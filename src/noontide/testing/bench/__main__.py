@@ -18,6 +18,7 @@ from noontide.testing.bench.forecast import ForecastOptions, run_forecast
 from noontide.testing.bench.handler_lag import run_handler_lag
 from noontide.testing.bench.handler_wave import HandlerWaveOptions, run_handler_wave
 from noontide.testing.bench.heartbeats import HeartbeatsOptions, run_heartbeats
+from noontide.testing.bench.held import HeldOptions, run_held
 from noontide.testing.bench.http import run_http
 from noontide.testing.bench.idle import IdleOptions, run_idle
 from noontide.testing.bench.lag import LagOptions, run_lag
@@ -140,10 +141,15 @@ def http(rate: int, seconds: int, settle: int, as_json: bool) -> None:  # noqa: 
 @main.command()
 @click.option("--runs", default=14_000, show_default=True, type=click.IntRange(1), help="Held at the same time.")
 @click.option("--workers", default=280, show_default=True, type=click.IntRange(1), help="Workers that hold them.")
+@click.option("--processes", default=0, type=click.IntRange(0), help="Real worker processes instead; 0 = none.")
 @click.option("--seconds", default=60, show_default=True, type=click.IntRange(1), help="For how long.")
 @as_json
-def heartbeats(runs: int, workers: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
+def heartbeats(runs: int, workers: int, processes: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
     """Runs that are held by many workers: what their heartbeats cost the owner, and that none is taken for lost."""
+    if processes:
+        held = HeldOptions(runs=runs, processes=processes, seconds=seconds)
+        _run("heartbeats", lambda: run_held(held), as_json=as_json)
+        return
     options = HeartbeatsOptions(runs=runs, workers=workers, seconds=seconds)
     _run("heartbeats", lambda: run_heartbeats(options), as_json=as_json)
 

@@ -12,6 +12,7 @@ from noontide.testing.bench.lag import (
 from noontide.testing.bench.measure import percentiles
 from noontide.testing.bench.stage import set_stage
 from noontide.testing.bench.warmup import drained, warm_up
+from noontide.testing.bench.way import way_of
 from noontide.testing.bench.workers import (
     WARM_UP_JOBS,
     bench_worker,
@@ -41,17 +42,15 @@ def run_handler_lag(options: LagOptions, *, kind: str, concurrency: int) -> dict
         starts = worker.ended()
         dues = {number: stream.due_ms(number) for number in range(options.jobs)}
         tally, late_ms = tally_starts(starts, {run_of(SERIES, number, due): due for number, due in dues.items()})
-        counted = sorted(
-            late_ms[run]
-            for number, due in dues.items()
-            if number >= options.first and (run := run_of(SERIES, number, due)) in late_ms
-        )
+        looked_at = {run_of(SERIES, number, due): due for number, due in dues.items() if number >= options.first}
+        counted = sorted(late_ms[run] for run in looked_at if run in late_ms)
         return {
             "rate": options.rate,
             "seconds": options.seconds,
             "handler": kind,
             "concurrency": concurrency,
             **percentiles(counted),
+            **way_of(stage, looked_at),
             **cores,
             "missing": tally.missing,
             "duplicates": tally.duplicates,

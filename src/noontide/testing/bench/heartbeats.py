@@ -135,7 +135,7 @@ def run_heartbeats(options: HeartbeatsOptions) -> dict[str, object]:
     """Run the bench. expired: runs offered again; lost: runs of which a worker was told that it lost them."""
     with set_stage() as stage:
         at_ms = wall_now_ms()
-        jobs = (_held_job(number, at_ms) for number in range(options.runs))
+        jobs = (held_job(number, at_ms) for number in range(options.runs))
         with _crowd(stage, options) as crowd, closings(stage, expected=options.runs) as watcher:
             enqueue(stage, jobs, expected=options.runs, say=say)
             _until_held(crowd, options.runs)
@@ -165,7 +165,8 @@ def run_heartbeats(options: HeartbeatsOptions) -> dict[str, object]:
         }
 
 
-def _held_job(number: int, at_ms: int) -> Job:
+def held_job(number: int, at_ms: int) -> Job:
+    """A job whose run is held for long."""
     key, definition = one_off(SERIES, number, at_ms, target=b'{"handler":"held"}')
     return key, definition[:-1] + b',"timeout":"PT30M"}'
 

@@ -57,17 +57,19 @@ class BenchWorker:
 
 
 @contextmanager
-def bench_worker(stage: Stage, *, concurrency: int = CONCURRENCY, loopback: bool = False) -> Iterator[BenchWorker]:
-    """A worker that has begun to take runs."""
-    starts_file = stage.folder / "starts.txt"
+def bench_worker(
+    stage: Stage, *, concurrency: int = CONCURRENCY, loopback: bool = False, name: str = "worker", hold_s: float = 0
+) -> Iterator[BenchWorker]:
+    """A worker that has begun to take runs. name: of its files; hold_s: see `bench.handlers`."""
+    starts_file = stage.folder / f"{name}-starts.txt"
     command = noontide(
         "worker", "noontide.testing.bench.handlers", "--bootstrap", stage.kafka.bootstrap,
         "--prefix", stage.layout.prefix, "--concurrency", str(concurrency),
     )  # fmt: skip
     if loopback:
         command += ("--allow-loopback",)
-    variables = {"BENCH_STARTS": str(starts_file)}
-    process = ChildProcess(command=command, log=stage.folder / "worker.log", variables=variables)
+    variables = {"BENCH_STARTS": str(starts_file), "BENCH_HOLD_S": str(hold_s)}
+    process = ChildProcess(command=command, log=stage.folder / f"{name}.log", variables=variables)
     with process.start():
         process.until_logged("lane default:")
         yield BenchWorker(process=process, starts_file=starts_file, concurrency=concurrency)

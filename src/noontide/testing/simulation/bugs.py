@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from msgspec import structs
 
-from noontide.actors import admission, firing, joins, lease_keeper, timelines
+from noontide.actors import admission, bulk, firing, joins, lease_keeper, timelines
 from noontide.actors.closing import Closing
 from noontide.actors.effects import Effects
 from noontide.actors.firing import Firing
@@ -93,13 +93,13 @@ def _one_too_far(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _no_tombstone(right: Callable[..., Any]) -> Callable[..., Any]:
-    def close_run(self: Any, partition: int, run: Any, **more: Any) -> None:
-        right(self, partition, run, **more)
+    def close(self: Any, *args: Any, **more: Any) -> None:
+        right(self, *args, **more)
         leases = self.outputs[self.names.leases]
-        if leases[-1].value is None:
+        while leases and leases[-1].value is None:
             leases.pop()
 
-    return close_run
+    return close
 
 
 # --- restoring
@@ -186,19 +186,10 @@ def _deadlines_first(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _old_token(right: Callable[..., Any]) -> Callable[..., Any]:
-    def claim(self: Any, run_id: str, attempt: int, heard: Any, scene: Any) -> None:
-        current = LeaseKeeper._current  # noqa: SLF001
+    def granted(run: Any, heard: Any) -> Any:
+        return right(run._replace(token=run.token - 1) if run.token else run, heard)
 
-        def older(keeper: Any, name: str, its_scene: Any) -> Any:
-            run = current(keeper, name, its_scene)
-            if run is None or run.state is not RunState.QUEUED or not run.token:
-                return run
-            return run._replace(token=run.token - 1)
-
-        with patch.object(LeaseKeeper, "_current", older):
-            right(self, run_id, attempt, heard, scene)
-
-    return claim
+    return granted
 
 
 def _any_token(_right: Callable[..., Any]) -> Callable[..., Any]:
@@ -255,15 +246,20 @@ def _permits_are_kept(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _a_row_less(right: Callable[..., Any]) -> Callable[..., Any]:
-    def fire(self: Any, plan: Any, claims: Any) -> None:
+    def move(self: Any, plan: Any, claims: Any) -> None:
         right(self, plan, claims)
         claims.rows.pop(plan.due[0] + plan.members[0][0])
 
-    return fire
+    return move
 
 
 def _every_end_is_well(right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda needed, got, rule: right(needed, dict.fromkeys(got, SUCCEEDED), rule)
+
+
+def _in_both(name: str, change: Change) -> tuple[tuple[Any, str, Change], ...]:
+    """A rule of leases where it is used: one run at a time, and in bulk."""
+    return (lease_keeper, name, change), (bulk, name, change)
 
 
 BUGS: Final[Mapping[str, Bug]] = {
@@ -274,7 +270,10 @@ BUGS: Final[Mapping[str, Bug]] = {
     "answer-before-commit": Bug("workers hear of grants that may not hold", ((Slot, "_commit", _answers_first),)),
     "forget-the-position": Bug("`__pos` is not written", ((Effects, "put_position", _no_position),)),
     "skip-a-request": Bug("inputs are read from one too far", ((Inputs, "position", _one_too_far),)),
-    "forget-a-tombstone": Bug("a closed run stays in `leases`", ((Effects, "close_run", _no_tombstone),)),
+    "forget-a-tombstone": Bug(
+        "a closed run stays in `leases`",
+        ((Effects, "close_run", _no_tombstone), (Effects, "close_runs", _no_tombstone)),
+    ),
     "claim-twice-at-replay": Bug(
         "a replay leaves the due rows of old cursors", ((Restorer, "_cursor_rows", _old_due_rows_stay),)
     ),
@@ -293,8 +292,8 @@ BUGS: Final[Mapping[str, Bug]] = {
     "expire-before-inputs": Bug(
         "leases expire before what was said is heard", ((LeaseKeeper, "decide", _deadlines_first),)
     ),
-    "reuse-a-token": Bug("the next attempt gets the token of the last", ((LeaseKeeper, "_claim", _old_token),)),
-    "accept-a-stale-end": Bug("an end counts whatever its token", ((lease_keeper, "_holds", _any_token),)),
+    "reuse-a-token": Bug("the next attempt gets the token of the last", _in_both("granted", _old_token)),
+    "accept-a-stale-end": Bug("an end counts whatever its token", _in_both("holds", _any_token)),
     "lose-what-is-granted": Bug(
         "a claim read late is granted and lost at once", ((LeaseKeeper, "_expire", _lost_when_granted),)
     ),
@@ -306,7 +305,7 @@ BUGS: Final[Mapping[str, Bug]] = {
         "a run that is lost or failed waits with its permit", ((Closing, "_retry", _permits_are_kept),)
     ),
     "forget-a-row-of-a-volley": Bug(
-        "of jobs that fire together one has no next time", ((Volley, "_fire", _a_row_less),)
+        "of jobs that fire together one has no next time", ((Volley, "_move", _a_row_less),)
     ),
     "follow-a-failure": Bug("a job runs although its upstream failed", ((joins, "judge", _every_end_is_well),)),
 }
