@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.actors.workers import W1, W2, grants, handler, say
 
 from noontide.actors.bulk import Successes
-from noontide.actors.settings import SchedulerSettings
 from noontide.actors.volley import Volley
 from noontide.ports.record_log import Incoming
 from noontide.records.worker_events import End, Frame, Outcome
+from noontide.records.worker_inbox import decode_answer
 from noontide.testing.builders import Document, cron, every, once
 from noontide.testing.memory_stage import MemoryStage
 from noontide.testing.virtual_clock import START_MS
@@ -66,7 +66,6 @@ _TOPICS = (
     "executions", "state", "leases", "results", "dead-letters", "runs.default", "runs.bulk", "worker-inbox",
     "alerts", "audit", "jobs",
 )  # fmt: skip
-_SMALL = SchedulerSettings(window_min=3, window_max=6)
 
 
 class _Workers:
@@ -75,14 +74,15 @@ class _Workers:
     def __init__(self, stage: MemoryStage, fates: list[_Fate]) -> None:
         self._stage, self._fates = stage, fates
         self._offered = 0
-        self._ended = 0
+        self._ended: set[tuple[str, str, int, int, int]] = set()
 
     def speak(self) -> None:
         offered = [(each.run_id, each.attempt) for each in self._stage.invitations()]
-        claims = offered[self._offered :]
-        held = [(worker, *grant) for worker in (W1, W2) for grant in grants(self._stage, worker)]
+        claims = sorted(offered[self._offered :])  # what falls due at one instant has no order
+        held = {(worker, *grant): None for worker in (W1, W2) for grant in sorted(grants(self._stage, worker))}
         self._offered = len(offered)
-        new, self._ended = held[self._ended :], len(held)
+        new = [grant for grant in held if grant not in self._ended]
+        self._ended.update(new)
         again = claims[::3]
         self._stage.say(Frame(worker=W1, claims=[*claims, *again], ends=self._ends(W1, new)))
         self._stage.say(Frame(worker=W2, claims=claims[::2], ends=self._ends(W2, new), beats=[("x", 1)]))
@@ -100,7 +100,7 @@ class _Workers:
 
 
 async def _written(documents: list[Document], fates: list[_Fate]) -> dict[str, list[tuple[object, ...]]]:
-    async with MemoryStage(settings=_SMALL) as stage:
+    async with MemoryStage() as stage:
         stage.configure("lane/bulk", {})
         stage.configure("tenant/b", {"max_running": 2})
         for document in documents:
@@ -116,6 +116,9 @@ async def _written(documents: list[Document], fates: list[_Fate]) -> dict[str, l
 
 
 def _comparable(record: Incoming) -> tuple[object, ...]:
+    if record.topic == "noontide.worker-inbox":  # what is said at once has no order
+        said = decode_answer(record.value or b"")
+        return said.worker, *(sorted(each) for each in (said.grants, said.denied, said.cancels, said.lost))
     return record.partition, record.key, record.value, tuple(record.headers)
 
 

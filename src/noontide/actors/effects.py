@@ -30,6 +30,10 @@ from noontide.records.topics import Layout
 from noontide.records.worker_inbox import Answer
 
 Key = bytes
+Opened = tuple[int, Key, bytes, Run]
+"""A run to remember as live: (partition, run id, its lease, the run)."""
+Closed = tuple[int, Run, Key, bytes, bytes]
+"""A run that is over: (partition, the run, its id, its line of history, its result)."""
 _record: Callable[..., Record] = tuple.__new__
 
 
@@ -60,14 +64,6 @@ class Stand(NamedTuple):
 
     given: int = 0
     wanted: int = 0
-
-
-Opened = tuple[int, Key, bytes, Run]
-"""(partition, run id, its lease, the run)."""
-
-
-Closed = tuple[int, Run, Key, bytes, bytes]
-"""(partition, the run, its id, its line of history, its result)."""
 
 
 class Send(NamedTuple):
@@ -153,6 +149,7 @@ class Effects:
         self.fetched: Callable[[Key], bytes | None] = fetched.__getitem__
         """A row as it was before this cycle."""
         self._fetched = fetched
+        self._first = names.layout.partitions_of(names.slot)[0]
         self._puts = self.index.puts
 
     def read(self, key: Key) -> bytes | None:
@@ -229,10 +226,7 @@ class Effects:
             puts[live_key(partition, key)] = lease
             run_id, job_id = run[:2]
             changes((partition, run_id, run))
-            if job_id in live_changes:
-                live_changes[job_id][run_id] = run
-            else:
-                live_changes[job_id] = {run_id: run}
+            live_changes.setdefault(job_id, {})[run_id] = run
 
     def keep_definition(self, partition: int, run: Run, row: JobRow, row_bytes: bytes) -> None:
         """The job moves on: keep what a live run was claimed with. Until then that is the job's own row."""
@@ -313,11 +307,8 @@ class Effects:
         """A request is refused; what it asked for does not happen."""
         names = self.names
         partition = origin.partition % names.layout.topic_partitions("rejected")
-        self.outputs[TopicPartition(names.rejected, partition)].append(
-            Record(
-                key and key[:EXCERPT_MAX_BYTES], encode_rejected(origin, problems=problems, value=value, at_ms=at_ms)
-            )
-        )
+        refusal = encode_rejected(origin, problems=problems, value=value, at_ms=at_ms)
+        self.outputs[TopicPartition(names.rejected, partition)].append(Record(key and key[:EXCERPT_MAX_BYTES], refusal))
         self.counts["rejected"] += 1
 
     def put_verdict(self, decided: Decided, *, forget_ms: int) -> None:
@@ -334,8 +325,7 @@ class Effects:
         self._forget_at(forget_ms, record_key)
 
     def _forget_at(self, at_ms: int, record_key: Key, value: bytes = b"") -> None:
-        first = self.names.layout.partitions_of(self.names.slot)[0]
-        self._puts[rows.forget_key(first, at_ms, record_key)] = value
+        self._puts[rows.forget_key(self._first, at_ms, record_key)] = value
 
     def forget(self, row_key: Key, *, again_ms: int) -> None:
         """The time of a verdict, a guard or a dead run is over. again_ms: when a guard of a living job is looked at."""
@@ -380,15 +370,13 @@ class Effects:
 
     def put_tzdata(self, version: str) -> None:
         """The slot's cursors follow this release of the time zone database."""
-        first = self.names.layout.partitions_of(self.names.slot)[0]
         self.outputs[self.names.state].append(Record(state.TZDATA, version.encode()))
-        self._puts[rows.meta_key(first, rows.TZDATA)] = version.encode()
+        self._puts[rows.meta_key(self._first, rows.TZDATA)] = version.encode()
 
     def put_note(self, key: Key, value: bytes | None) -> None:
         """A fact that the slot keeps in memory as a whole (`records.state.NOTES`); None = it is gone."""
-        first = self.names.layout.partitions_of(self.names.slot)[0]
         self.outputs[self.names.state].append(Record(key, value))
-        self._puts[rows.note_key(first, key)] = value
+        self._puts[rows.note_key(self._first, key)] = value
 
     def signal(self, slot: int, signal: Signal) -> None:
         """Tell another slot (or this one) something, exactly once."""
