@@ -106,7 +106,8 @@ class Firing:
             scene.effects.put_cursor(due.partition, due.job_id.encode(), cursor)
             return cursor
         if (following is None and not waits) or 0 < row.max_runs <= runs:
-            release(due.job_id, row, scene)
+            if scene.world.config.limits.exact_starts:
+                release(due.job_id, row, scene)
             return self._complete(due, scene, runs=runs, last_ms=last_ms)
         return self._move(due, following, scene, runs=runs, last_ms=last_ms)
 

@@ -63,6 +63,23 @@ async def test_the_graph_of_another_tenant_is_not_there() -> None:
             await clients["orders"].job_graph("k")
 
 
+async def test_a_subtree_runs_again_over_the_api() -> None:
+    async with MemoryStage(layout=TWO_SLOTS) as stage:
+        Crew(stage).hire()
+        stage.put(handler("extract", cron("0 2 * * *"), timing="exact", lane="default"))
+        stage.put(handler("clean", None, after=["extract"]))
+        stage.put(handler("other", None, after=["extract"]))
+        await stage.advance(2 * 3_600_000 + 5_000)
+        again = {"due": "2026-03-01T02:00:00Z", "members": ["extract", "clean"]}
+        answer = await asked(stage, "POST", "/v1/jobs/extract/trigger", json=again)
+        assert answer.status_code == 201, answer.text
+        await stage.advance(5_000)
+        begun = answer.json()["run_id"].rpartition(":")[2]
+        first, second = [str(line["run_id"]) for line in stage.executions("clean")]
+        assert (first, second.startswith(f"clean:{begun}")) == ("clean:20260301T020000Z", True)
+        assert [line["run_id"] for line in stage.executions("other")] == ["other:20260301T020000Z"]
+
+
 async def test_the_command_draws_a_graph_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
     class Client:
         def job_graph(self, _job_id: str) -> dict[str, Any]:
