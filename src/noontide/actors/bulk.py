@@ -123,6 +123,7 @@ class Successes:
                 break
             seen.add(run_id)
             held, run = found
+            scene.effects.ran.append((run.lane, scene.world.now_ms - run.granted_ms))
             words, key, job_id = self._words_of(run), run_id.encode(), run.job_id.encode()
             closed.append((held.hold.partition, run, key, words.line(key, job_id), words.result(key, job_id, result)))
         scene.effects.close_runs(closed, RunState.SUCCEEDED)
