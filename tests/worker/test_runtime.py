@@ -28,13 +28,21 @@ HEARTBEAT_MS = 50
 class Scene:
     """A worker, its group and its owner."""
 
-    def __init__(self, app: worker.App, http: HttpStage | None = None, *, drain_ms: int = 5_000, **desk: int) -> None:
+    def __init__(
+        self,
+        app: worker.App,
+        http: HttpStage | None = None,
+        *,
+        drain_ms: int = 5_000,
+        ends_gather_ms: int = 5,
+        **desk: int,
+    ) -> None:
         self.source = MemorySource()
         self.owner = MemoryOwner()
         self.stop = asyncio.Event()
         ports = WorkerPorts(sources={"default": self.source}, line=self.owner, boot_ms=boot_ms, http=http)
         limits = DeskSettings(**{"concurrency": 10, "prefetch": 10, "stop_grace_ms": 200, **desk})
-        settings = WorkerSettings(desk=limits, drain_ms=drain_ms)
+        settings = WorkerSettings(desk=limits, drain_ms=drain_ms, ends_gather_ms=ends_gather_ms)
         self.runtime = Runtime(app, ports, settings, worker_id="w-1", inbox=3)
 
     def invite(self, *numbers: int, **members: object) -> None:
@@ -68,6 +76,21 @@ async def working(scene: Scene) -> AsyncIterator[Scene]:
     finally:
         scene.stop.set()
         await task
+
+
+async def test_an_end_waits_for_company_and_a_claim_does_not() -> None:
+    app = worker.App()
+
+    @app.handler("noop")
+    async def noop() -> None: ...
+
+    async with working(Scene(app, ends_gather_ms=600_000, concurrency=1, ahead_ms=0)) as scene:
+        scene.invite(1, 2)
+        await scene.end_of(1)
+        frame = scene.owner.frames[-1][2]
+        assert [run_id for run_id, _ in frame.claims] == [run(2)]
+        assert [end.run_id for end in frame.ends] == [run(1)]
+    assert run(2) in scene.owner.ends  # when the worker stops nothing waits
 
 
 async def test_functions_and_coroutines_are_run_and_their_results_reported() -> None:

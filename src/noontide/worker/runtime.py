@@ -1,6 +1,7 @@
 """A worker process at work: moves messages between the desk, the stage, the group and the owners.
 
 One task per slot posts its frames: what gathers while one is under way goes into the next, so batches grow with load.
+Claims go at once; ends, which nobody in this process waits for, wait for company, so that owners commit less often.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from noontide.actors.waiting import wait_for_event
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.ports.run_source import Delivered, EventLine, Place, RunSource
 from noontide.records.worker_events import End, encode_frame
@@ -29,10 +31,14 @@ FLUSH_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How a worker works. gather_ms: how long a frame waits for company. drain_ms: time to finish after a stop."""
+    """How a worker works. drain_ms: time to finish after a stop.
+
+    gather_ms: how long a frame waits for company; ends_gather_ms: one without claims.
+    """
 
     desk: DeskSettings = field(default_factory=DeskSettings)
     gather_ms: int = 2
+    ends_gather_ms: int = 25
     drain_ms: int = 30_000
 
 
@@ -61,6 +67,7 @@ class Runtime:
         self.pulse = WorkerPulse()
         self._desk = Desk(worker_id, inbox, settings=settings.desk, way_of=self._stage.way_of)
         self._posts: dict[Address, asyncio.Task[None]] = {}
+        self._urgent: dict[Address, asyncio.Event] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -138,13 +145,20 @@ class Runtime:
             notes, out.notes = out.notes, []
             for note in notes:
                 log.log(note.level, "%s", note.text)
-        for address in out.drafts:
-            if address not in self._posts:
-                self._posts[address] = asyncio.create_task(self._post(address))
+        self._say()
         wanted = self._desk.wanted(self._ports.boot_ms())
         for source in self._ports.sources.values():
             source.want(wanted)
         self._changed.set()
+
+    def _say(self) -> None:
+        """See to it that what is to be said to slots is posted: claims soon, and everything when the worker stops."""
+        for address, draft in self._desk.out.drafts.items():
+            if address not in self._posts:
+                self._urgent[address] = asyncio.Event()
+                self._posts[address] = asyncio.create_task(self._post(address))
+            if draft.claims or self._desk.draining:
+                self._urgent[address].set()
 
     def _note_starts(self, starts: list[Holding]) -> None:
         now_ms = wall_now_ms()
@@ -163,15 +177,20 @@ class Runtime:
 
     async def _post(self, address: Address) -> None:
         """Post frames to a slot until there is nothing to say."""
-        lane, slot = address
+        (lane, slot), urgent = address, self._urgent[address]
         try:
             await asyncio.sleep(self._settings.gather_ms / 1000)
-            while (outgoing := self._desk.take(address, self._ports.boot_ms())) is not None:
+            while address in self._desk.out.drafts:
+                await wait_for_event(urgent, at_most_ms=self._settings.ends_gather_ms)
+                urgent.clear()
+                outgoing = self._desk.take(address, self._ports.boot_ms())
+                if outgoing is None:
+                    continue
                 await self._ports.line.post(lane, slot, encode_frame(outgoing.frame))
                 self._desk.logged(outgoing)
                 self._turn()
         finally:
-            del self._posts[address]
+            del self._posts[address], self._urgent[address]
             self._changed.set()
 
     # --- the end
