@@ -282,7 +282,8 @@ class SlotRunner:
                 self._domains_changed = True
             self._move_lease_time(slot)
             if worked:
-                await asyncio.sleep(settings.cycle_gap_ms / 1000)
+                gathers = slot.written < settings.cycle_gap_below
+                await asyncio.sleep(settings.cycle_gap_ms / 1000 if gathers else 0)
             else:
                 await self._sleep(slot)
 

@@ -35,8 +35,10 @@ class SchedulerSettings:
     """Due rows held in memory per partition."""
     late_heap_max: int = 256
     """Due rows added behind the horizon before they are merged into the preload."""
-    cycle_gap_ms: int = 4
+    cycle_gap_ms: int = 12
     """Pause between the end of a cycle and the start of the next, so that work gathers."""
+    cycle_gap_below: int = 500
+    """Records of a cycle from which on the next one follows without that pause: enough has gathered by itself."""
     heartbeat_ms: int = 1_000
     """Longest sleep of a slot."""
     commit_timeout_ms: int = 6_000

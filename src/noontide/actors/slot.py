@@ -61,6 +61,7 @@ class Slot:
         self.cycle_number = 0
         self.holds_fire = False
         self.requests_decided = 0
+        self.written = 0  # records of the latest cycle
         self.backlog_bytes = 0
         self.executions_end = 0
         self._ports = ports
@@ -273,6 +274,7 @@ class Slot:
         self.positions.update(plan.positions)
         self._unsaved = not effects.outputs and (self._unsaved or self.mailbox_name in plan.positions)
         self.cycle_number += 1
+        self.written = sum(map(len, effects.outputs.values()))
         self.requests_decided += len(plan.exchange.messages)
         for work in plan.work.values():
             self.requests_decided += len(work.inputs)

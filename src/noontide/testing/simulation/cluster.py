@@ -25,6 +25,7 @@ from noontide.testing.simulation.witness import Violation, Witness
 from noontide.worker.holding import Holding
 
 SETTINGS: Final = SchedulerSettings(
+    cycle_gap_ms=4,  # shorter than in life: more happens between two steps
     heartbeat_ms=1_000,
     checkpoint_ms=4_000,
     checkpoint_max_age_ms=8_000,
