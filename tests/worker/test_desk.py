@@ -109,6 +109,20 @@ def test_a_claim_without_an_answer_is_dropped_when_a_grant_would_be_too_late() -
     assert outcomes(scene.post().ends) == [(run(1), 7, Outcome.HANDED_BACK)]
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_claim_that_did_not_reach_the_log_in_time_goes_back_to_the_group(last: bool) -> None:
+    scene = Scene()
+    scene.invite(1, last=last)
+    outgoing = scene.take()
+    assert outgoing is not None
+    scene.pass_ms(START_WITHIN_MS + 20)
+    assert (scene.released(), scene.accepted()) == (([], [0]) if last else ([0], []))
+    scene.desk.logged(outgoing)
+    assert (scene.released(), scene.accepted()) == ([], [])
+    assert scene.grant(1, 7) == []
+    assert outcomes(scene.post().ends) == [(run(1), 7, Outcome.HANDED_BACK)]
+
+
 # --- grants
 
 

@@ -133,10 +133,9 @@ class Slot:
         for number, each in work.items():
             self.partitions[number].trim(each, fetched, self._settings.due_max_bytes // len(work))
             each.set_aside = self._caution.culprits_in(each)
-        effects = Effects(self.names, fetched)
         return Plan(
-            world=world, work=work, keeping=keeping, exchange=exchange, fetched=fetched, effects=effects,
-            expired=expired, positions={},
+            world=world, work=work, keeping=keeping, exchange=exchange, fetched=fetched, expired=expired, positions={},
+            effects=Effects(self.names, fetched),
         )  # fmt: skip
 
     def _begun_review(self, basis: str) -> Review | None:

@@ -87,17 +87,15 @@ class Desk:
         self._claim(now_ms)
 
     def _welcome(self, lane: str, each: Delivered, invitation: Invitation, now_ms: float) -> None:
-        key = (invitation.run_id, invitation.attempt)
         if self.draining:
             self.out.released.append((lane, each.place))
-        elif key in self._table:
+        elif (key := (invitation.run_id, invitation.attempt)) in self._table:
             self.out.accepted.append((lane, each.place))  # a second copy of what is in hand
         else:
-            way = self._way_of(invitation)
-            holding = Holding(lane, invitation, way, each.place, each.last, now_ms)
+            holding = Holding(lane, invitation, self._way_of(invitation), each.place, each.last, now_ms)
             self._table[key] = holding
             self._held += 1
-            if way is Way.NONE:
+            if holding.way is Way.NONE:
                 self._enter(holding)
             else:
                 self._turns.wait(holding)
@@ -190,8 +188,7 @@ class Desk:
         elif holding.last:
             self._settle(holding)  # the group would give it up: nobody has it then until its queue deadline
         else:
-            self.out.released.append((holding.lane, holding.place))
-            holding.place = None
+            self._release(holding)
             self._forget(holding)
 
     def _tick_claimed(self, holding: Holding, now_ms: float) -> None:
@@ -200,6 +197,7 @@ class Desk:
         late_ms = holding.claimed_ms + self._start_within_ms(holding.invitation.lease_ms)
         if now_ms >= late_ms:
             self.out.note(logging.WARNING, f"{holding.invitation.run_id}: nobody answered the claim in time; dropped")
+            self._release(holding)  # a claim that is not in the log yet may never be
             self._forget(holding)  # a grant that still comes is handed back
             return
         if holding.place is None and now_ms - holding.asked_ms >= self._settings.claim_retry_ms:
@@ -237,18 +235,14 @@ class Desk:
         self.draining = True
         for holding in tuple(self._table.values()):
             if holding.phase is Phase.HELD:
-                if holding.place is not None:
-                    self.out.released.append((holding.lane, holding.place))
-                    holding.place = None
+                self._release(holding)
                 self._forget(holding)
             elif holding.phase in (Phase.READY, Phase.WAITING):
                 self._hand_back(holding, "the worker stops", now_ms)
 
     def give_up(self, now_ms: float) -> None:
         """The drain time is over: tasks are cancelled, threads are left behind."""
-        for holding in tuple(self._table.values()):
-            if holding.phase is not Phase.RUNNING:
-                continue
+        for holding in [each for each in self._table.values() if each.phase is Phase.RUNNING]:
             if holding.way is Way.THREAD:
                 self._give_up(holding, Stop.SHUTDOWN, now_ms)
             else:
@@ -351,8 +345,7 @@ class Desk:
     def _give_up(self, holding: Holding, why: Stop, now_ms: float) -> None:
         """Report an attempt as failed although it still runs."""
         still = "thread is still running" if holding.way is Way.THREAD else "task does not end"
-        after_s = (now_ms - holding.started_ms) / 1000
-        error = f"{why.value} after {after_s:.1f} s; the {still}"
+        error = f"{why.value} after {(now_ms - holding.started_ms) / 1000:.1f} s; the {still}"
         self.out.note(logging.ERROR, f"{holding.invitation.run_id}: {error}; its place is lost until it returns")
         end = End(run_id=holding.invitation.run_id, token=holding.token, outcome=Outcome.FAILED, error=error)
         self._report(holding, end, now_ms)
@@ -390,6 +383,12 @@ class Desk:
     def _settle(self, holding: Holding) -> None:
         if holding.place is not None:
             self.out.accepted.append((holding.lane, holding.place))
+            holding.place = None
+
+    def _release(self, holding: Holding) -> None:
+        """Let the group give the record to somebody else, unless it would give it up."""
+        if holding.place is not None and not holding.last:
+            self.out.released.append((holding.lane, holding.place))
             holding.place = None
 
     def _start_within_ms(self, lease_ms: int) -> int:
