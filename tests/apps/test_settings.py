@@ -22,7 +22,7 @@ def test_every_setting_has_a_meaning_or_a_name_that_says_it() -> None:
 def test_assignments_win_over_variables_and_those_over_defaults() -> None:
     environment = {"NOONTIDE_SCHEDULER_DUE_MAX": "5", "NOONTIDE_LIMIT_NOTE_MAX_CHARS": "7", "NOONTIDE_PREFIX": "x."}
     chosen = scheduler_settings(environment, ["due_max=6"])
-    assert (chosen.due_max, chosen.definition.note_max_chars, chosen.cycle_gap_ms) == (6, 7, 4)
+    assert (chosen.due_max, chosen.definition.note_max_chars, chosen.cycle_gap_ms) == (6, 7, 12)
 
 
 @pytest.mark.parametrize("assignment", ["due_max=0", "due_max=-1", "due_max=1.5", "due_max=", "nothing=1", "due_max"])

@@ -25,7 +25,7 @@ MAIN_CLASS: Final = "org.apache.kafka.connect.cli.ConnectStandalone"
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.1
-_HEAP: Final = "-Xmx384m"
+_HEAP: Final = ("-Xms64m", "-Xmx384m")
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +64,7 @@ class EmbeddedConnect:
         self.port = wanted_ports(first=0, names=("rest",), remembered={})["rest"]
         properties = self.data_dir / "worker.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        java = [find_java().executable, *JVM_OPTIONS, _HEAP, "-Duser.timezone=UTC", "-cp", path]
+        java = [find_java().executable, *JVM_OPTIONS, *_HEAP, "-Duser.timezone=UTC", "-cp", path]
         command = [*java, MAIN_CLASS, str(properties), *self._write_connectors()]
         try:
             self._process = TiedProcess(command, log=self._log, environment=self.environment)
