@@ -71,7 +71,8 @@ class Admission:
     def admit(self, item: Input, scene: Scene) -> None:
         """Decide one request."""
         try:
-            request = decode_request(key=item.key, value=item.value, headers=item.headers)
+            limits = self._settings.definition
+            request = decode_request(key=item.key, value=item.value, headers=item.headers, limits=limits)
             if self._forward(item, scene):
                 return
             known = self._known(request.job_id, scene.effects)

@@ -24,7 +24,6 @@ from noontide.core.definition import known_envelope
 from noontide.core.envelope import said_by
 from noontide.core.errors import InvalidDefinition
 from noontide.core.ids import is_job_id
-from noontide.core.limits import DEFAULT_LIMITS
 from noontide.core.partitioner import murmur2_all
 from noontide.core.payload import Texts, plain_texts
 from noontide.ports.record_log import Headers, Record
@@ -85,7 +84,6 @@ class Newcomers:
         self._settings = settings
         self._limits = settings.definition
         self._document_max_bytes = self._limits.definition_max_bytes
-        self._value_max_bytes = min(self._document_max_bytes, DEFAULT_LIMITS.definition_max_bytes)
         self._row_key, self._cursor_key = rows.job_key(partition, b""), rows.cursor_key(partition, b"")
         self._times_ms, self._times = 0, time_headers(0)
 
@@ -112,7 +110,7 @@ class Newcomers:
     def _accepted(self, item: Input, key_hash: int, sender: _Sender, scene: Scene) -> bool:
         """Accept the job, when it can be made without a closer look. Adds all of it to the effects, or nothing."""
         key, value, at_ms = item.key, item.value, item.appended_ms
-        if not key or value is None or len(value) > self._value_max_bytes:
+        if not key or value is None or len(value) > self._document_max_bytes:
             return False
         if not self._is_new(key, key_hash, scene):
             return False

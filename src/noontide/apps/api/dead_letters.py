@@ -16,14 +16,14 @@ from noontide.apps.api.principal import Operator, Principal, Viewer
 from noontide.apps.api.problems import ApiProblem
 from noontide.apps.api.reading import tenants_seen
 from noontide.apps.api.runs import job_of_run, tenant_of_run
-from noontide.apps.api.services import owners_of, writer_of
+from noontide.apps.api.services import owners_of, settings_of, writer_of
 from noontide.apps.api.views import dead_view
 from noontide.apps.api.writing import Asked
 from noontide.apps.port import wire
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.fields import Findings, boolean, integer, members, text
 from noontide.core.ids import parse_job_id
-from noontide.core.limits import DEFAULT_LIMITS
+from noontide.core.limits import Limits
 from noontide.records.requests import Kind
 
 router = APIRouter(prefix="/v1", tags=["dead letters"])
@@ -51,7 +51,7 @@ async def list_dead(
 @router.post("/dead-letters/redrive", summary="Start dead runs again")
 async def redrive(request: Request, who: Operator) -> Response:
     """Body: `run_id`, `run_ids`, or what they have in common: `job_id`, `reason` (a part of it); `limit`, `dry_run`."""
-    asked = _read(object_of(await body_of(request)))
+    asked = _read(object_of(await body_of(request)), settings_of(request).definition)
     views = await _chosen(request, who, asked)
     if asked.dry_run:
         return json_response({"dry_run": True, "runs": views})
@@ -74,9 +74,9 @@ class _Redrive:
     dry_run: bool
 
 
-def _read(said: dict[str, Any]) -> _Redrive:
+def _read(said: dict[str, Any], limits: Limits) -> _Redrive:
     """The body. Raises InvalidDefinition."""
-    findings = Findings(DEFAULT_LIMITS)
+    findings = Findings(limits)
     given = members(said, "", _FIELDS, findings)
     run_ids = given.get("run_ids", [given["run_id"]] if "run_id" in given else [])
     if not isinstance(run_ids, list) or not all(isinstance(each, str) for each in run_ids):
