@@ -76,6 +76,15 @@ async def test_a_body_that_does_not_come_is_408() -> None:
     assert (answer.status_code, answer.headers["connection"]) == (408, "close")
 
 
+async def test_bodies_that_are_too_much_together_are_503_and_their_bytes_are_free_again() -> None:
+    async with application(ApiSettings(bodies_max_bytes=50)) as client:
+        answer = await client.post("/v1/preview", content=b"{" + b" " * 60 + b"}", headers=JSON)
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:noontide:problem:busy")
+        assert answer.headers["retry-after"] == "2"
+        again = await client.post("/v1/preview", json={"schedule": "* * * * *"})
+        assert again.status_code == 200
+
+
 async def test_more_at_once_than_allowed_is_503() -> None:
     arrived, may_go = asyncio.Event(), asyncio.Event()
 

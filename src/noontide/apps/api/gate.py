@@ -23,6 +23,7 @@ class Gate:
         self._settings = settings
         self._larger = larger
         self.under_way = 0
+        self.body_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer 503 or 413 at once."""
@@ -37,6 +38,7 @@ class Gate:
         self.under_way += 1
         began_s = self._clock()
         status = 499  # the client went away
+        body = _Body(self, receive, most)
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -45,11 +47,24 @@ class Gate:
             await send(message)
 
         try:
-            await self._app(scope, _Body(receive, most, self._settings.body_wait_ms / 1000), noting)
+            await self._app(scope, body, noting)
         finally:
             self.under_way -= 1
+            self.body_bytes -= body.taken
             route = getattr(scope.get("route"), "path", "none")
             self._traffic.note(scope["method"], route, status, self._clock() - began_s)
+
+    @property
+    def wait_s(self) -> float:
+        """How long a body may be silent."""
+        return self._settings.body_wait_ms / 1000
+
+    def take(self, size: int) -> None:
+        """A piece of a body is there. Raises ApiProblem (503) when all bodies together are too large."""
+        self.body_bytes += size
+        if self.body_bytes > self._settings.bodies_max_bytes:
+            headers = {"retry-after": str(self._settings.retry_after_sec), "connection": "close"}
+            raise ApiProblem(503, "busy", "too much is being sent at once", headers=headers)
 
     def _problem(self, scope: Scope, most: int) -> ApiProblem | None:
         if self.under_way >= self._settings.concurrency_max:
@@ -64,27 +79,30 @@ class Gate:
 class _Body:
     """The body as it comes in, counted and timed."""
 
-    __slots__ = ("_complete", "_left", "_most", "_receive", "_wait_s")
+    __slots__ = ("_complete", "_gate", "_most", "_receive", "taken")
 
-    def __init__(self, receive: Receive, most: int, wait_s: float) -> None:
+    def __init__(self, gate: Gate, receive: Receive, most: int) -> None:
+        self.taken = 0
+        self._gate = gate
         self._receive = receive
-        self._most = self._left = most
-        self._wait_s = wait_s
+        self._most = most
         self._complete = False
 
     async def __call__(self) -> Message:
         if self._complete:  # what comes now is the end of the connection, which may be waited for
             return await self._receive()
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(self._gate.wait_s):
                 message = await self._receive()
         except TimeoutError:
             raise ApiProblem(
                 408, "too-slow", "the body did not arrive in time", headers={"connection": "close"}
             ) from None
         if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
+            size = len(message.get("body", b""))
+            self.taken += size
+            self._gate.take(size)
+            if self.taken > self._most:
                 raise _too_large(self._most)
             self._complete = not message.get("more_body", False)
         return message

@@ -25,6 +25,8 @@ class ApiSettings:
     """How long a client may take to send a body (a batch: this long without sending anything)."""
     concurrency_max: int = 12_000
     """Requests under way at once; more are answered 503."""
+    bodies_max_bytes: int = 512 * 1024 * KIB
+    """Bytes of bodies of all requests under way; what comes beyond is answered 503."""
     verdict_wait_ms: int = 10 * SECOND_MS
     """How long a write waits for the owner's verdict before it is answered 202 with a URL to ask again."""
     write_gather_ms: int = 5
@@ -51,6 +53,14 @@ class ApiSettings:
     """Requests per second of one token or user, on average and per node; a token may have a rate of its own."""
     request_burst_sec: int = 2
     """Seconds of that rate that may come at once."""
+    lease_wait_max_ms: int = 30 * SECOND_MS
+    """How long a worker in another language may wait for runs in one request."""
+    lease_runs_max: int = 500
+    """Runs in one lease, and in one heartbeat."""
+    lease_groups_max: int = 32
+    """Different lanes and sets of handlers that this node leases runs of at once; more are answered 503."""
+    lease_idle_ms: int = 60 * SECOND_MS
+    """A lane and set of handlers that nobody asks for runs of for so long is let go."""
     page_max: int = 1_000
     """Items on one page."""
     preview_max: int = 1_000
