@@ -16,6 +16,7 @@ from tests.integration.scheduler_process import SchedulerProcess
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 EXAMPLES = 5
+OPTIONS = ("--no-access", "--setting", "lease_wait_max_ms=50", "--setting", "lease_idle_ms=1")
 pytestmark = pytest.mark.slow
 schema = schemathesis.openapi.from_path(FILE)
 
@@ -31,7 +32,7 @@ def api(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with (
         Installation.create(kafka.bootstrap, "api-fuzz.") as installation,
         SchedulerProcess(installation, folder / "data", secret=SECRET) as scheduler,
-        ApiProcess(installation, folder) as process,
+        ApiProcess(installation, folder, options=OPTIONS) as process,
     ):
         scheduler.start().until_owner()
         yield process
@@ -43,6 +44,7 @@ def api(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_nothing_is_a_fault_of_ours(case: schemathesis.Case[Any], api: ApiProcess) -> None:
     answer = case.call(base_url=api.url)
-    assert answer.status_code < 500, f"{case.as_curl_command()}\n{answer.text}"
+    busy = answer.status_code == 503 and "retry-after" in answer.headers  # as documented
+    assert answer.status_code < 500 or busy, f"{case.as_curl_command()}\n{answer.text}"
     if answer.status_code >= 400:
         assert answer.headers["content-type"][0] == "application/problem+json"

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -17,8 +18,11 @@ from noontide.adapters.kafka.feed import KafkaFeed
 from noontide.adapters.kafka.foreign_topics import partition_counts
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.request_line import RequestLine
+from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
+from noontide.adapters.system_clock import boot_ms
 from noontide.apps.access.options import AccessOptions, check_exposure, open_access
 from noontide.apps.api.app import create_app
+from noontide.apps.api.leasing import Counter, LeaseLine, Leasing
 from noontide.apps.api.owners import Directory, Owners
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
@@ -30,10 +34,15 @@ from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.api import MeasuredApp
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.serving import serving
+from noontide.apps.worker_wiring import WorkerOptions, new_worker_id, open_source
 from noontide.ports.record_log import Doubt, TopicPartition
 from noontide.records.topics import Layout
+from noontide.worker.app import App
+from noontide.worker.holding import DeskSettings
+from noontide.worker.runtime import Runtime, WorkerPorts, WorkerSettings
 
 START_S, START_AGAIN_S = 60.0, 0.2
+LEASE_DRAIN_MS = 2_000
 log = logging.getLogger("noontide.api")
 
 
@@ -104,16 +113,33 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         limits = options.settings
         line = RequestLine(options.connection, gather_ms=limits.write_gather_ms, timeout_s=limits.send_wait_ms / 1000)
         stack.push_async_callback(line.close)
+        leasing = Leasing(partial(_lease_line, options), limits)
+        tending = asyncio.create_task(leasing.run(), name="leasing")
+        stack.push_async_callback(_ended, tending)
         services = Services(
             layout=options.layout,
             config=lambda: directory.view,
             owners=owners,
             topic_exists=lambda topic: topic in partition_counts(options.connection, [topic]),
-            writer=Writer(directory, options.layout, line, verdicts, options.settings),
+            leasing=leasing,
+            writer=Writer(directory, options.layout, line, verdicts, options.settings, secret=options.secret),
         )
         access = open_access(options.access, services.config, options.settings)
         authenticate = await stack.enter_async_context(access)
         yield create_app(services, settings=options.settings, authenticate=authenticate, routers=(dashboard_router(),))
+
+
+async def _lease_line(options: ApiOptions, lane: str, handlers: frozenset[str]) -> LeaseLine:
+    """A worker of the lane whose attempts are carried out by whoever leases them. Raises Doubt without brokers."""
+    desk = DeskSettings(concurrency=0, prefetch=0, ahead_max=0)
+    worker = WorkerOptions(connection=options.connection, layout=options.layout, lanes=(lane,))
+    source = await asyncio.to_thread(open_source, worker, lane)
+    worker_id, counter = new_worker_id(), Counter(handlers)
+    line = WorkerBus(options.connection, options.layout, worker_id=worker_id)
+    ports = WorkerPorts(sources={lane: source}, line=line, boot_ms=boot_ms, stage=counter)
+    settings = WorkerSettings(desk=desk, drain_ms=LEASE_DRAIN_MS)
+    runtime = Runtime(App(), ports, settings, worker_id=worker_id, inbox=inbox_of(worker_id))
+    return LeaseLine(lane, worker_id, runtime, counter)
 
 
 async def _patiently(start: Callable[[], Awaitable[None]]) -> None:

@@ -25,11 +25,11 @@ from noontide.client.errors import (
     Unauthorised,
     Unavailable,
 )
-from noontide.client.models import Backfilled, BatchLine, Job, Page, Problem, Redriven, Run, Time, Workers
+from noontide.client.models import Backfilled, BatchLine, Job, LeasedRun, Page, Problem, Redriven, Run, Time, Workers
 from noontide.client.settings import ClientSettings
 
 __all__ = (
     "ApiError", "AsyncClient", "Backfilled", "BatchLine", "Client", "ClientSettings", "Conflict", "Forbidden",
-    "Invalid", "Job", "NoAnswer", "NotDecided", "NotFound", "Page", "Problem", "Redriven", "Run", "StaleVersion",
-    "Time", "TooManyRequests", "Unauthorised", "Unavailable", "Workers",
+    "Invalid", "Job", "LeasedRun", "NoAnswer", "NotDecided", "NotFound", "Page", "Problem", "Redriven", "Run",
+    "StaleVersion", "Time", "TooManyRequests", "Unauthorised", "Unavailable", "Workers",
 )  # fmt: skip

@@ -14,7 +14,7 @@ import orjson
 from noontide.client import calls
 from noontide.client.calls import Call, Document
 from noontide.client.errors import NotDecided
-from noontide.client.models import Backfilled, BatchLine, Decided, Job, Page, Redriven, Run, Time, Workers
+from noontide.client.models import Backfilled, BatchLine, Decided, Job, LeasedRun, Page, Redriven, Run, Time, Workers
 from noontide.client.sending import Attempts, decided, in_chunks, location_of
 from noontide.client.settings import ClientSettings
 
@@ -191,6 +191,29 @@ class Client:
     def workers(self) -> Workers:
         """Who holds runs, and what waits in each lane."""
         return self.send(calls.workers())
+
+    # --- working on runs, for those who write no handlers
+
+    def lease(
+        self, handlers: Iterable[str], *, lane: str = "default", count: int = 1, wait_ms: int = 20_000
+    ) -> tuple[str, list[LeasedRun]]:
+        """The worker that runs are leased to, and those runs, as soon as there are some; none after `wait_ms`."""
+        found = self.send(calls.lease(list(handlers), lane=lane, max=count, wait_ms=wait_ms))
+        return found.worker, found.runs
+
+    def heartbeat(
+        self, worker: str, runs: Iterable[LeasedRun], *, progress: float | None = None, note: str | None = None
+    ) -> dict[str, str]:
+        """Keep runs; gives what each is: running, cancel (stop) or lost (stop: it counts no more)."""
+        found = self.send(calls.heartbeat(worker, list(runs), {"progress": progress, "note": note}))
+        return {each["run_id"]: each["state"] for each in found.runs}
+
+    def complete(self, worker: str, run: LeasedRun, outcome: str, **more: Any) -> str:
+        """End a run; gives what it is now. Raises Conflict when it was not this worker's any more.
+
+        outcome: succeeded, failed, cancelled or handed_back. more: result, error, permanent, retry_after_sec.
+        """
+        return (self.send(calls.complete(worker, run, {"outcome": outcome, **more}))).state
 
     # --- configuration
 

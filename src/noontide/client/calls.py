@@ -11,7 +11,21 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from noontide.client.models import Backfilled, BatchLine, Job, Page, Redriven, Run, Times, Triggered, Workers
+from noontide.client.models import (
+    Backfilled,
+    BatchLine,
+    Beaten,
+    Completed,
+    Job,
+    Leased,
+    LeasedRun,
+    Page,
+    Redriven,
+    Run,
+    Times,
+    Triggered,
+    Workers,
+)
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -193,6 +207,27 @@ def calendar_diff(name: str, calendar: Document, **asked: object) -> Call[dict[s
 def workers() -> Call[Workers]:
     """Who holds runs."""
     return Call(method="GET", path="/v1/workers", read=_reader(Workers))
+
+
+def lease(handlers: Sequence[str], **asked: object) -> Call[Leased]:
+    """Asked: lane, max, wait_ms. Not sent again: what the first answer would have brought is leased already."""
+    body = orjson.dumps({"handlers": list(handlers), **asked})
+    return Call(method="POST", path="/v1/workers/lease", body=body, read=_reader(Leased), repeatable=False)
+
+
+def heartbeat(worker: str, runs: Sequence[LeasedRun], said: Document) -> Call[Beaten]:
+    """Said of each: progress, note."""
+    more = {name: value for name, value in said.items() if value is not None}
+    held = [{"run_id": run.run_id, "token": run.token, **more} for run in runs]
+    body = orjson.dumps({"worker": worker, "runs": held})
+    return Call(method="POST", path="/v1/workers/heartbeat", body=body, read=_reader(Beaten))
+
+
+def complete(worker: str, run: LeasedRun, said: Document) -> Call[Completed]:
+    """Said: outcome, result, error, permanent, retry_after_sec."""
+    more = {name: value for name, value in said.items() if value is not None}
+    body = orjson.dumps({"worker": worker, "run_id": run.run_id, "token": run.token, **more})
+    return Call(method="POST", path="/v1/workers/complete", body=body, read=_reader(Completed))
 
 
 def configured(noun: str) -> Call[Page[dict[str, Any]]]:

@@ -123,6 +123,44 @@ class Workers(msgspec.Struct, kw_only=True):
     lanes: Any = None
 
 
+class LeasedRun(msgspec.Struct, kw_only=True):
+    """A run to carry out. token: fencing token; heartbeat_ms: say one that often, or lose it after lease_ms."""
+
+    run_id: str
+    token: int
+    job_id: str
+    tenant: str
+    handler: str
+    payload: Any
+    due: datetime
+    attempt: int
+    max_attempts: int
+    lane: str
+    lease_ms: int
+    heartbeat_ms: int
+    timeout_ms: int
+
+
+class Leased(msgspec.Struct, kw_only=True):
+    """Runs that a worker has now; empty when none came in time."""
+
+    worker: str
+    runs: list[LeasedRun]
+
+
+class Beaten(msgspec.Struct, kw_only=True):
+    """What became of runs: each has `run_id`, `token`, `state` and perhaps `reason`."""
+
+    runs: list[dict[str, Any]]
+
+
+class Completed(msgspec.Struct, kw_only=True):
+    """The end of a run was accepted; state: what it is now."""
+
+    run_id: str
+    state: str
+
+
 class Triggered(msgspec.Struct):
     """The run that a trigger made."""
 

@@ -14,7 +14,7 @@ from noontide.worker.payloads import Decode, decoder_for
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 NAME_FORM: Final = "1 to 200 characters of A-Z a-z 0-9 . _ : -"
-_matches_name = re.compile(r"[A-Za-z0-9._:-]{1,200}").fullmatch
+matches_name = re.compile(r"[A-Za-z0-9._:-]{1,200}").fullmatch
 ARGUMENTS: Final = "(payload), (payload, ctx), (ctx: Context) or nothing"
 _VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -57,7 +57,7 @@ class App:
         It takes `(payload)`, `(payload, ctx)`, `(ctx: Context)` or nothing. Raises InvalidDefinition for a name or a
         signature that cannot be, or a name that is taken.
         """
-        if _matches_name(name) is None:
+        if matches_name(name) is None:
             raise InvalidDefinition.of("/handlers", f"{name!r} is not a handler's name: {NAME_FORM}")
         if name in self._handlers:
             raise InvalidDefinition.of(f"/handlers/{name}", "is registered twice")

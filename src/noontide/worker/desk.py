@@ -16,7 +16,7 @@ from typing import Final
 from noontide.core.policies import Guarantee
 from noontide.ports.run_source import Delivered
 from noontide.records.runs import Invitation, decode_invitation
-from noontide.records.worker_events import End, Outcome
+from noontide.records.worker_events import NO_RESULT, End, Outcome
 from noontide.records.worker_inbox import Answer
 from noontide.worker.holding import Address, DeskSettings, Holding, Outbox, Outgoing, Phase, Stop, Way, handed_back
 from noontide.worker.places import Places
@@ -24,7 +24,6 @@ from noontide.worker.turns import Turns
 
 TICK_MIN_MS: Final = 20
 NEVER_MS: Final = float("inf")
-_NO_RESULT: Final = End(run_id="", token=0, outcome=Outcome.OPEN).result
 
 
 class Desk:
@@ -108,7 +107,7 @@ class Desk:
         for run_id, attempt, _reason in answer.denied:
             holding = self._table.get((run_id, attempt))
             if holding is not None and holding.phase is Phase.CLAIMED:
-                self._forget(holding)
+                self.forget(holding)
         for run_id, token, reason in answer.cancels:
             self._cancelled(run_id, token, reason)
         for run_id, token in answer.lost:
@@ -124,7 +123,12 @@ class Desk:
         else:
             self._places.timed(now_ms - holding.started_ms, now_ms)
             self._report(holding, end, now_ms)
-            self._forget(holding)
+            self.forget(holding)
+        self.resize(self._places.count, now_ms)
+
+    def resize(self, places: int, now_ms: float) -> None:
+        """From now on there are so many places; attempts that run keep theirs."""
+        self._places.count = places
         for each in self._turns.to_begin():
             self._begin(each, now_ms)
         self._claim(now_ms)
@@ -189,16 +193,16 @@ class Desk:
             self._settle(holding)  # the group would give it up: nobody has it then until its queue deadline
         else:
             self._release(holding)
-            self._forget(holding)
+            self.forget(holding)
 
     def _tick_claimed(self, holding: Holding, now_ms: float) -> None:
         if not holding.claimed_ms:
             return
-        late_ms = holding.claimed_ms + self._start_within_ms(holding.invitation.lease_ms)
+        late_ms = holding.claimed_ms + self._settings.start_within_ms(holding.invitation.lease_ms)
         if now_ms >= late_ms:
             self.out.note(logging.WARNING, f"{holding.invitation.run_id}: nobody answered the claim in time; dropped")
             self._release(holding)  # a claim that is not in the log yet may never be
-            self._forget(holding)  # a grant that still comes is handed back
+            self.forget(holding)  # a grant that still comes is handed back
             return
         if holding.place is None and now_ms - holding.asked_ms >= self._settings.claim_retry_ms:
             holding.asked_ms = now_ms
@@ -236,7 +240,7 @@ class Desk:
         for holding in tuple(self._table.values()):
             if holding.phase is Phase.HELD:
                 self._release(holding)
-                self._forget(holding)
+                self.forget(holding)
             elif holding.phase in (Phase.READY, Phase.WAITING):
                 self._hand_back(holding, "the worker stops", now_ms)
 
@@ -278,14 +282,13 @@ class Desk:
         holding.token = token
         if self.draining:
             self._hand_back(holding, "the worker stops", now_ms)
-        elif now_ms - holding.claimed_ms >= self._start_within_ms(lease_ms):
+        elif now_ms - holding.claimed_ms >= self._settings.start_within_ms(lease_ms):
             self.out.note(logging.WARNING, f"{holding.invitation.run_id}: the grant came too late; handed back")
             self._hand_back(holding, "the grant came too late", now_ms)
         else:
-            invitation = holding.invitation
-            self._tokens[invitation.run_id, token] = holding
+            self._tokens[holding.invitation.run_id, token] = holding
             # The lease began at the grant, at some time after the claim was sent.
-            holding.beat_ms = holding.claimed_ms + invitation.heartbeat_ms
+            holding.beat_ms = holding.claimed_ms + holding.invitation.heartbeat_ms
             if holding.way is Way.NONE:
                 self._keep_for_others(holding, now_ms)
             elif self._places.is_open:
@@ -325,7 +328,7 @@ class Desk:
             self.out.draft(holding.lane, holding.invitation.slot).ends.append(
                 End(run_id=run_id, token=token, outcome=Outcome.CANCELLED)
             )
-            self._forget(holding)
+            self.forget(holding)
 
     def _lost(self, run_id: str, token: int) -> None:
         holding = self._tokens.get((run_id, token))
@@ -336,7 +339,7 @@ class Desk:
             self._stop(holding, Stop.LOST)
             self._leave_behind(holding)
         else:
-            self._forget(holding)
+            self.forget(holding)
 
     def _stop(self, holding: Holding, why: Stop) -> None:
         holding.stop = why
@@ -360,16 +363,17 @@ class Desk:
 
     def _hand_back(self, holding: Holding, why: str, now_ms: float) -> None:
         self._report(holding, handed_back(holding.invitation.run_id, holding.token, why), now_ms)
-        self._forget(holding)
+        self.forget(holding)
 
     def _report(self, holding: Holding, end: End, now_ms: float) -> None:
         if holding.started_ms:
             end.duration_ms = int(now_ms - holding.started_ms)
         if not end.result:
-            end.result = _NO_RESULT  # any other empty Raw would be written, as nothing, and spoil the frame
+            end.result = NO_RESULT  # any other empty Raw would be written, as nothing, and spoil the frame
         self.out.draft(holding.lane, holding.invitation.slot).ends.append(end)
 
-    def _forget(self, holding: Holding) -> None:
+    def forget(self, holding: Holding) -> None:
+        """Nothing more is said about it here: it is over, or somebody else goes on with it."""
         self._settle(holding)
         self._table.pop(holding.key, None)
         if holding.token:
@@ -390,9 +394,6 @@ class Desk:
         if holding.place is not None and not holding.last:
             self.out.released.append((holding.lane, holding.place))
             holding.place = None
-
-    def _start_within_ms(self, lease_ms: int) -> int:
-        return lease_ms - lease_ms // self._settings.lease_margin
 
     def _wake_at(self, at_ms: float) -> None:
         if at_ms < self.next_ms:

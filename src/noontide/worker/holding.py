@@ -186,6 +186,10 @@ class DeskSettings:
     frame_max_events: int = 4_000
     frame_max_bytes: int = 400_000
 
+    def start_within_ms(self, lease_ms: int) -> int:
+        """How long after its first claim an attempt may start."""
+        return lease_ms - lease_ms // self.lease_margin
+
 
 def handed_back(run_id: str, token: int, why: str) -> End:
     """The end of an attempt that was not started, or given up: it costs none."""

@@ -113,6 +113,11 @@ class Runtime:
             self._desk.ended(holding, end, now_ms)
         self._turn()
 
+    def resize(self, places: int) -> None:
+        """From now on so many attempts may be carried out at once."""
+        self._desk.resize(places, self._ports.boot_ms())
+        self._turn()
+
     def progressed(self, words: dict[Holding, tuple[float | None, str]]) -> None:
         """See `Audience.progressed`."""
         for holding, (fraction, note) in words.items():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from noontide.adapters.memory.index import MemoryIndex
+from noontide.apps.api.leasing import LeaseLine, Leasing
 from noontide.apps.api.owners import Owners
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
@@ -17,7 +18,7 @@ from noontide.apps.port import wire
 from noontide.apps.port.board import Board
 from noontide.apps.port.queries import Queries
 from noontide.apps.port.recents import Recents, Source
-from noontide.ports.record_log import Receipt, Record, TopicPartition
+from noontide.ports.record_log import Doubt, Receipt, Record, TopicPartition
 from noontide.testing.memory_stage import MemoryStage
 
 
@@ -47,7 +48,8 @@ class MemoryApi:
             config=lambda: config.view,
             now_ms=stage.clock.now_ms,
             owners=self.owners,
-            writer=Writer(config, stage.layout, cast("Any", self), verdicts, self.settings),
+            leasing=Leasing(_no_brokers, self.settings),
+            writer=Writer(config, stage.layout, cast("Any", self), verdicts, self.settings, secret="a secret"),
         )
 
     def readable(self, slot: int) -> Any:
@@ -114,3 +116,7 @@ class _MemoryVerdicts(Verdicts):
         await self._api.settle()
         found = {place[:2]: self._api._board.find(*place[:2]) for place in places}
         return {place: decided for place, decided in found.items() if decided is not None}
+
+
+async def _no_brokers(lane: str, _handlers: frozenset[str]) -> LeaseLine:
+    raise Doubt(f"nobody delivers the runs of lane {lane} here")

@@ -60,6 +60,7 @@ def url() -> Iterator[str]:
 )
 def test_nothing_is_a_fault_of_ours(case: schemathesis.Case[Any], url: str) -> None:
     answer = case.call(base_url=url, timeout=20)
-    assert answer.status_code < 500, f"{case.as_curl_command()}\n{answer.text}"
+    nobody_to_lease_from = answer.status_code == 503 and case.path == "/v1/workers/lease"
+    assert answer.status_code < 500 or nobody_to_lease_from, f"{case.as_curl_command()}\n{answer.text}"
     if answer.status_code >= 400:
         assert answer.headers["content-type"][0] == "application/problem+json"

@@ -12,6 +12,7 @@ from tests.apps.api.memory_api import MemoryApi
 
 from noontide.apps.access.bearer import BearerAccess
 from noontide.apps.api.app import create_app
+from noontide.apps.api.verdicts import Place
 from noontide.client import AsyncClient, ClientSettings, Conflict, Invalid, NotFound, StaleVersion
 from noontide.core.access import Role
 from noontide.records.config import ConfigView, updated_view
@@ -154,3 +155,29 @@ async def test_versions_keys_and_batches() -> None:
         assert [each.pointer for each in lines[1].errors] == ["/timezone"]
         assert len(await client.next_times("a", count=3)) == 3
         assert len(await client.preview(definition("p"), count=2)) == 2
+
+
+async def test_what_became_of_a_request_is_told_to_its_tenant_only() -> None:
+    async with MemoryStage() as stage:
+        texts, view = {}, ConfigView()
+        for name in ("billing", "orders", "root"):
+            texts[name], kept = token_of(name, Role.ADMIN if name == "root" else Role.OPERATOR, TENANTS[name])
+            view = updated_view(view, [(f"token/{name}", kept)], offset=view.offset + 1)
+        memory = MemoryApi(stage)
+        app = create_app(memory.services, authenticate=BearerAccess(lambda: view, memory.settings))
+        writer = memory.services.writer
+        assert writer is not None
+        place = Place(3, 999, 1)
+        sealed = writer._name(place, "billing")  # as a 202 would say it
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as client:
+
+            async def status(who: str, name: str) -> int:
+                headers = {"authorization": f"Bearer {texts[who]}"}
+                return (await client.get(f"/v1/requests/{name}", headers=headers)).status_code
+
+            assert await status("billing", sealed) == await status("root", sealed) == 200
+            assert await status("root", "3-999-1") == 200
+            assert await status("billing", "3-999-1") == 404
+            assert await status("orders", sealed) == 404
+            assert await status("billing", sealed.replace("999", "998")) == 404

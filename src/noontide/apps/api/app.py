@@ -26,6 +26,7 @@ from noontide.apps.api import (
     runs,
     scaling,
     shares,
+    work,
 )
 from noontide.apps.api.gate import Gate
 from noontide.apps.api.openapi import openapi_of
@@ -52,6 +53,7 @@ ROUTERS: Sequence[APIRouter] = (
     shares.router,
     forecast.router,
     scaling.router,
+    work.router,
     health.router,
 )
 DESCRIPTION = "Jobs at their times, on Kafka. Errors are problem documents (RFC 9457)."

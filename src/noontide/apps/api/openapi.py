@@ -58,6 +58,22 @@ BODIES: Final[dict[tuple[str, str], Body]] = {
     ("post", "/v1/runs/{run_id}/cancel"): Body("Reason", {"reason": "wrong data"}, required=False),
     ("post", "/v1/runs/{run_id}/retry"): Body("Reason", {}, required=False),
     ("post", "/v1/dead-letters/redrive"): Body("Redrive", {"job_id": "nightly-report", "limit": 10}),
+    ("post", "/v1/workers/lease"): Body(
+        "Lease", {"handlers": ["resize"], "lane": "default", "max": 10, "wait_ms": 20000}
+    ),
+    ("post", "/v1/workers/heartbeat"): Body(
+        "Heartbeat", {"worker": "w-1f0c22ab", "runs": [{"run_id": "thumbnails:m4", "token": 1, "progress": 0.5}]}
+    ),
+    ("post", "/v1/workers/complete"): Body(
+        "Completion",
+        {
+            "worker": "w-1f0c22ab",
+            "run_id": "thumbnails:m4",
+            "token": 1,
+            "outcome": "succeeded",
+            "result": {"files": 12},
+        },
+    ),
     ("put", "/v1/calendars/{name}"): Body("Configuration", _CALENDAR),
     ("post", "/v1/calendars/{name}/diff"): Body("Configuration", _CALENDAR),
     ("put", "/v1/targets/{name}"): Body("Configuration", {"topic": "orders.reminders", "tenants": "*"}),
@@ -118,10 +134,42 @@ def _schemas() -> Json:
             limit={"type": "integer", "minimum": 1, "maximum": 1000},
             dry_run={"type": "boolean"},
         ),
+        **_work(),
         "Note": _object(note={"type": ["string", "null"]}),
         "Reason": _object(reason={"type": "string"}),
         "Configuration": {"type": "object", "description": "As `noontide config put` takes it."},
         "Problem": _problem(),
+    }
+
+
+def _work() -> Json:
+    """What workers say."""
+    whole = {"type": "integer", "minimum": 0}
+    worker = {"type": "string", "description": "As the lease named it.", "minLength": 1, "maxLength": 200}
+    held: Json = {"run_id": {"type": "string"}, "token": whole}
+    lease = _object(
+        handlers={"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100},
+        lane={"type": "string", "default": "default"},
+        max={"type": "integer", "minimum": 1, "default": 1},
+        wait_ms={"type": ["integer", "null"], "minimum": 0},
+    )
+    progress = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
+    run = _object(**held, progress=progress, note={"type": ["string", "null"]})
+    beat = _object(worker=worker, runs={"type": "array", "items": {**run, "required": ["run_id", "token"]}})
+    completion = _object(
+        worker=worker,
+        **held,
+        outcome={"enum": ["succeeded", "failed", "cancelled", "handed_back"]},
+        result={"description": "Any JSON, at most 64 KiB."},
+        error={"type": ["string", "null"]},
+        permanent={"type": "boolean"},
+        retry_after_sec={"type": ["number", "null"], "minimum": 0, "maximum": 2_592_000},
+        duration_ms=whole,
+    )
+    return {
+        "Lease": {**lease, "required": ["handlers"]},
+        "Heartbeat": {**beat, "required": ["worker", "runs"]},
+        "Completion": {**completion, "required": ["worker", "run_id", "token", "outcome"]},
     }
 
 

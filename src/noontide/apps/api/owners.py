@@ -100,7 +100,7 @@ class Process:
 
     async def ask(self, question: wire.Asked) -> wire.Answered:
         """The answer. Raises LineBroken."""
-        if not isinstance(question, wire.Jobs | wire.Verdicts):
+        if not isinstance(question, wire.Jobs | wire.Verdicts | wire.Leases):
             return await self._ask_slowly(question)
         future: asyncio.Future[wire.Answered] = asyncio.get_running_loop().create_future()
         self._asked.append((question, future))

@@ -14,7 +14,7 @@ from noontide.apps.api.problems import ApiProblem
 from noontide.core.access import ALL_TENANTS, Need, Principal, Role
 
 __all__ = (
-    "EVERYBODY", "Admin", "Authenticate", "Needs", "Operator", "Principal", "Role", "Supervisor", "Viewer",
+    "EVERYBODY", "Admin", "Authenticate", "Needs", "Operator", "Principal", "Role", "Supervisor", "Viewer", "Worker",
     "everybody", "principal",
 )  # fmt: skip
 
@@ -59,6 +59,8 @@ Viewer = Annotated[Principal, Depends(Needs(Role.VIEWER))]
 """Look."""
 Operator = Annotated[Principal, Depends(Needs(Role.OPERATOR))]
 """Create, change and delete jobs; start, cancel and redrive runs; work on them."""
+Worker = Annotated[Principal, Depends(Needs(Role.OPERATOR, everywhere=True))]
+"""Work on the runs of a lane, which are of all tenants."""
 Admin = Annotated[Principal, Depends(Needs(Role.ADMIN, everywhere=True))]
 """Configure tenants, targets, calendars, lanes and channels: what belongs to no single tenant."""
 Supervisor = Annotated[Principal, Depends(Needs(Role.VIEWER, everywhere=True))]

@@ -68,13 +68,14 @@ class ApiProblem(Exception):
 class NotDecided(Exception):
     """A request is in the log, but nobody has decided it yet: 202 with where to ask again."""
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, *, location: str | None = None) -> None:
         super().__init__(request_id)
         self.request_id = request_id
+        self._location = location or f"/v1/requests/{request_id}"
 
     def response(self) -> Response:
         """The answer."""
-        headers = {"location": f"/v1/requests/{self.request_id}", "retry-after": "1"}
+        headers = {"location": self._location, "retry-after": "1"}
         body = orjson.dumps({"id": self.request_id, "state": "pending"})
         return Response(body, 202, headers=headers, media_type="application/json")
 

@@ -12,6 +12,6 @@ router = APIRouter(prefix="/v1", tags=["requests"])
 
 
 @router.get("/requests/{request_id}", summary="Ask what became of a write")
-async def read(request: Request, request_id: str, _who: Viewer) -> Response:
+async def read(request: Request, request_id: str, who: Viewer) -> Response:
     """`state` is pending or decided; decided ones say `verdict` and, when refused, `problems`. Kept for a day."""
-    return json_response(await writer_of(request).state_of(request_id))
+    return json_response(await writer_of(request).state_of(request_id, who))

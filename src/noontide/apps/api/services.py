@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from noontide.adapters.system_clock import wall_now_ms
+from noontide.apps.api.leasing import Leasing
 from noontide.apps.api.owners import Owners
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.writing import Writer
@@ -20,8 +21,8 @@ class Services:
     """Everything outside of the application.
 
     config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
-    that the owner makes again. topic_exists: asks the brokers, and blocks. owners, writer: None in tests without a
-    broker.
+    that the owner makes again. topic_exists: asks the brokers, and blocks. owners, writer, leasing: None in tests
+    without a broker.
     """
 
     layout: Layout
@@ -30,6 +31,7 @@ class Services:
     owners: Owners | None = None
     topic_exists: Callable[[str], bool] = field(default=lambda _topic: True)
     writer: Writer | None = None
+    leasing: Leasing | None = None
 
 
 def services_of(request: Request) -> Services:
@@ -44,6 +46,13 @@ def settings_of(request: Request) -> ApiSettings:
     settings = request.app.state.settings
     assert isinstance(settings, ApiSettings)
     return settings
+
+
+def leasing_of(request: Request) -> Leasing:
+    """What takes runs for workers in other languages."""
+    leasing = services_of(request).leasing
+    assert leasing is not None
+    return leasing
 
 
 def owners_of(request: Request) -> Owners:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -36,7 +38,7 @@ STATUS = {
     Refusal.QUOTA: 429,
 }
 QUOTA_RETRY_AFTER_SEC = 60
-_matches_place = re.compile(r"([0-9]{1,4})-([0-9]{1,18})-([0-9]{1,15})").fullmatch
+_matches_place = re.compile(r"([0-9]{1,4})-([0-9]{1,18})-([0-9]{1,15})(?:-([A-Za-z0-9_-]{22}))?").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +54,15 @@ class Asked:
     must_be_new: bool = False
     idempotency_key: str | None = None
 
+    @property
+    def meant(self) -> str | None:
+        """Whose job it is about; None when somebody who speaks for everybody did not say."""
+        return self.tenant or self.who.tenant
+
     def record(self) -> Record:
         """The record on `requests.api`."""
         headers = [("actor", self.who.name.encode()), ("verdict", b"1")]
-        tenant = self.tenant or self.who.tenant
-        optional = {"tenant": tenant, "if-match": self.if_match, "idempotency-key": self.idempotency_key}
+        optional = {"tenant": self.meant, "if-match": self.if_match, "idempotency-key": self.idempotency_key}
         headers += [(name, value.encode()) for name, value in optional.items() if value is not None]
         if self.must_be_new:
             headers.append(("if-none-match", b"*"))
@@ -84,8 +90,16 @@ class Writer:
     """Makes requests and waits for their verdicts."""
 
     def __init__(
-        self, config: ConfigDirectory, layout: Layout, line: RequestLine, verdicts: Verdicts, settings: ApiSettings
+        self,
+        config: ConfigDirectory,
+        layout: Layout,
+        line: RequestLine,
+        verdicts: Verdicts,
+        settings: ApiSettings,
+        *,
+        secret: str,
     ) -> None:
+        self._secret = secret.encode()
         self._config = config
         self._layout = layout
         self._topic = layout.name("requests", domain="api")
@@ -98,7 +112,7 @@ class Writer:
         place = await self._append(asked)
         decided = await self._verdicts.of(place, timeout_s=self._settings.verdict_wait_ms / 1000)
         if decided is None:
-            raise NotDecided("-".join(map(str, place)))
+            raise NotDecided(self._name(place, asked.meant))
         return outcome_of(place, orjson.loads(bytes(decided.verdict)), bytes(decided.cursor))
 
     async def ask_many(self, many: Sequence[Asked]) -> list[Outcome | ApiProblem | str]:
@@ -106,7 +120,8 @@ class Writer:
         placed = await asyncio.gather(*(self._append(each) for each in many), return_exceptions=True)
         places = [each for each in placed if isinstance(each, Place)]
         decided = await self._verdicts.of_many(places, timeout_s=self._settings.verdict_wait_ms / 1000)
-        return [_result(each, decided) for each in placed]
+        results = ((asked, each, _result(each, decided)) for asked, each in zip(many, placed, strict=True))
+        return [result or self._name(cast("Place", each), asked.meant) for asked, each, result in results]
 
     async def configure(self, key: str, value: bytes | None, who: Principal) -> None:
         """Write a configuration, its trace first: there may be one without its change, never the other way round.
@@ -121,18 +136,32 @@ class Writer:
         await self._sent(TopicPartition(self._layout.name("config"), 0), Record(key.encode(), value))
         await self._config.refresh()
 
-    async def state_of(self, name: str) -> dict[str, Any]:
-        """What became of a request. Raises ApiProblem when nobody knows."""
+    async def say(self, lane: str, slot: int, frame: Record) -> None:
+        """Pass on what a worker of a lane says to a slot. Raises ApiProblem (503) when the brokers do not take it."""
+        await self._sent(TopicPartition(self._layout.name("worker-events", lane=lane), slot), frame)
+
+    async def state_of(self, name: str, who: Principal) -> dict[str, Any]:
+        """What became of a request. Raises ApiProblem when nobody knows, or it was made for another tenant."""
         found = _matches_place(name)
         if found is None or int(found[1]) >= self._layout.partitions:
             raise ApiProblem(404, "not-found", "no request has this id")
         place = Place(int(found[1]), int(found[2]), int(found[3]))
+        if not (who.everywhere or any(hmac.compare_digest(found[4] or "", self._seal(place, t)) for t in who.tenants)):
+            raise ApiProblem(404, "not-found", "no request has this id")
         answer = await self._verdicts.ask(place)
         if answer.verdicts:
             return {"id": name, "state": "decided", **orjson.loads(bytes(answer.verdicts[0].verdict))}
         if answer.open:
             return {"id": name, "state": "pending"}
         raise ApiProblem(404, "not-found", "there is no such request, or its verdict has been forgotten")
+
+    def _name(self, place: Place, tenant: str | None) -> str:
+        """The id of a request: where it is, sealed for whoever may ask about it."""
+        return "-".join((*map(str, place), self._seal(place, tenant or "")))
+
+    def _seal(self, place: Place, tenant: str) -> str:
+        said = f"noontide.request\n{tenant}\n{place}".encode()
+        return base64.urlsafe_b64encode(hmac.digest(self._secret, said, "sha256")[:16]).rstrip(b"=").decode()
 
     async def _append(self, asked: Asked) -> Place:
         at = TopicPartition(self._topic, self._layout.partition_of(asked.job_id))
@@ -152,14 +181,15 @@ class Writer:
 
 def _result(
     placed: Place | BaseException, decided: Mapping[tuple[int, int], wire.Decided]
-) -> Outcome | ApiProblem | str:
+) -> Outcome | ApiProblem | None:
+    """What became of one; None when nobody has decided it."""
     if isinstance(placed, ApiProblem):
         return placed
     if isinstance(placed, BaseException):
         raise placed
     found = decided.get(placed[:2])
     if found is None:
-        return "-".join(map(str, placed))
+        return None
     try:
         return outcome_of(placed, orjson.loads(bytes(found.verdict)), bytes(found.cursor))
     except ApiProblem as problem:

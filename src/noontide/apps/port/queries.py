@@ -70,6 +70,8 @@ class Queries:
                 return self._ties(question)
             case wire.Verdicts():
                 return self._verdicts(question)
+            case wire.Leases():
+                return self._leases(question)
             case wire.Workers() | wire.Shares() | wire.Loads() | wire.Forecast():
                 return await self._shared.answer(question)
             case _:
@@ -203,6 +205,15 @@ class Queries:
             closed=[msgspec.Raw(each.execution) for each in closed],
         )
         return wire.FoundRuns(runs=[run])
+
+    def _leases(self, question: wire.Leases) -> wire.FoundRuns:
+        _, index = self._open(question.slot)
+        keys = []
+        for run_id in question.run_ids:
+            partition = self._layout.partition_of(run_id.rpartition(":")[0])
+            keys.append(rows.live_key(partition, run_id.encode()))
+        found = zip(question.run_ids, index.get_many(keys), strict=True)
+        return wire.FoundRuns(runs=[wire.FoundRun(id=run_id, live=msgspec.Raw(live)) for run_id, live in found if live])
 
     async def _live_page(self, question: wire.LivePage) -> wire.FoundRuns:
         slots = {slot: self._open(slot) for slot in question.slots}

@@ -67,6 +67,13 @@ class RunStory(Question, tag="run"):
     run_id: str
 
 
+class Leases(Question, tag="leases"):
+    """Runs of one slot, as far as they are live."""
+
+    slot: int
+    run_ids: list[str]
+
+
 class LivePage(Question, tag="live"):
     """Runs that are live, in the order of their ids.
 
@@ -166,6 +173,7 @@ Asked = (
     Jobs
     | JobPage
     | RunStory
+    | Leases
     | LivePage
     | DeadPage
     | Executions
