@@ -28,6 +28,7 @@ class DeskMachine(RuleBasedStateMachine):
         self.last_token = 0
         self.running: list[Holding] = []
         self.started: set[tuple[str, int]] = set()
+        self.passed_on: set[tuple[str, int]] = set()
         self.first_claims: dict[tuple[str, int], float] = {}
         self.places: dict[int, str] = {}  # offset -> what was said about it
 
@@ -55,6 +56,8 @@ class DeskMachine(RuleBasedStateMachine):
     def post(self) -> None:
         outgoing = self.scene.desk.take((LANE, 0), self.scene.now_ms)
         if outgoing is not None:
+            said = {(end.run_id, end.token) for end in outgoing.frame.ends}
+            assert not said & self.passed_on, "somebody else says how it ends"
             self.under_way.append(outgoing)
 
     @precondition(lambda self: self.under_way)
@@ -90,6 +93,16 @@ class DeskMachine(RuleBasedStateMachine):
         self.scene.end(holding, Outcome.HANDED_BACK if holding.stop is Stop.SHUTDOWN else Outcome.SUCCEEDED)
         self._look()
 
+    @precondition(lambda self: any(each.stop is None for each in self.running))
+    @rule(data=st.data())
+    def pass_on(self, data: st.DataObject) -> None:
+        holding = data.draw(st.sampled_from([each for each in self.running if each.stop is None]))
+        self.running.remove(holding)
+        self.passed_on.add((holding.invitation.run_id, holding.token))
+        self.scene.desk.forget(holding)
+        self.scene.desk.resize(CONCURRENCY, self.scene.now_ms)
+        self._look()
+
     @precondition(lambda self: self.running)
     @rule(data=st.data(), lost=st.booleans())
     def interrupt(self, data: st.DataObject, lost: bool) -> None:
@@ -97,7 +110,6 @@ class DeskMachine(RuleBasedStateMachine):
         key = (holding.invitation.run_id, holding.token)
         if lost:  # an owner that says so never grants that token again
             self.tokens.pop(holding.key, None)
-            self.grants = [each for each in self.grants if each[2] != holding.token]
         self.scene.answer(**({"lost": [key]} if lost else {"cancels": [(*key, "")]}))
         self._look()
 

@@ -20,6 +20,7 @@ from noontide.records.worker_events import NO_RESULT, End, Outcome
 from noontide.records.worker_inbox import Answer
 from noontide.worker.holding import Address, DeskSettings, Holding, Outbox, Outgoing, Phase, Stop, Way, handed_back
 from noontide.worker.places import Places
+from noontide.worker.tokens import Tokens
 from noontide.worker.turns import Turns
 
 TICK_MIN_MS: Final = 20
@@ -41,7 +42,7 @@ class Desk:
         self._settings = settings
         self._way_of = way_of
         self._table: dict[tuple[str, int], Holding] = {}
-        self._tokens: dict[tuple[str, int], Holding] = {}
+        self._tokens = Tokens(settings.over_max)
         self._held = 0
         self._places = Places(settings.concurrency, ahead_ms=settings.ahead_ms, ahead_max=settings.ahead_max)
         self._turns = Turns(self._places)
@@ -103,7 +104,8 @@ class Desk:
     def answered(self, answer: Answer, now_ms: float) -> None:
         """An owner answered."""
         for run_id, attempt, token, lease_ms in answer.grants:
-            self._granted(answer.slot, (run_id, attempt), token, lease_ms, now_ms)
+            if not self._tokens.is_over(run_id, token):  # else what is claimed by now gets another token, or is denied
+                self._granted(answer.slot, (run_id, attempt), token, lease_ms, now_ms)
         for run_id, attempt, _reason in answer.denied:
             holding = self._table.get((run_id, attempt))
             if holding is not None and holding.phase is Phase.CLAIMED:
@@ -286,7 +288,7 @@ class Desk:
             self.out.note(logging.WARNING, f"{holding.invitation.run_id}: the grant came too late; handed back")
             self._hand_back(holding, "the grant came too late", now_ms)
         else:
-            self._tokens[holding.invitation.run_id, token] = holding
+            self._tokens.hold(holding)
             # The lease began at the grant, at some time after the claim was sent.
             holding.beat_ms = holding.claimed_ms + holding.invitation.heartbeat_ms
             if holding.way is Way.NONE:
@@ -318,20 +320,19 @@ class Desk:
             self.out.note(logging.WARNING, f"no handler {name!r} in this worker: its runs are handed back")
 
     def _cancelled(self, run_id: str, token: int, reason: str) -> None:
-        holding = self._tokens.get((run_id, token))
+        holding = self._tokens.get(run_id, token)
         if holding is None or holding.stop is not None:
             return
         self.out.note(logging.INFO, f"{run_id}: cancelled ({reason})")
         if holding.phase is Phase.RUNNING:
             self._stop(holding, Stop.CANCELLED)
         else:
-            self.out.draft(holding.lane, holding.invitation.slot).ends.append(
-                End(run_id=run_id, token=token, outcome=Outcome.CANCELLED)
-            )
+            end = End(run_id=run_id, token=token, outcome=Outcome.CANCELLED)
+            self.out.draft(holding.lane, holding.invitation.slot).ends.append(end)
             self.forget(holding)
 
     def _lost(self, run_id: str, token: int) -> None:
-        holding = self._tokens.get((run_id, token))
+        holding = self._tokens.get(run_id, token)
         if holding is None:
             return
         self.out.note(logging.WARNING, f"{run_id}: the lease is lost; whatever comes of it is ignored")
@@ -359,7 +360,7 @@ class Desk:
         holding.phase = Phase.STUCK
         self._stuck.add(holding)
         self._table.pop(holding.key, None)
-        self._tokens.pop((holding.invitation.run_id, holding.token), None)
+        self._tokens.let_go(holding)
 
     def _hand_back(self, holding: Holding, why: str, now_ms: float) -> None:
         self._report(holding, handed_back(holding.invitation.run_id, holding.token, why), now_ms)
@@ -376,8 +377,7 @@ class Desk:
         """Nothing more is said about it here: it is over, or somebody else goes on with it."""
         self._settle(holding)
         self._table.pop(holding.key, None)
-        if holding.token:
-            self._tokens.pop((holding.invitation.run_id, holding.token), None)
+        self._tokens.let_go(holding)
         if holding.phase is Phase.HELD:
             self._held -= 1
         elif holding.way is not Way.NONE:

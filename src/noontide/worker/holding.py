@@ -168,6 +168,7 @@ class DeskSettings:
     claim_retry_ms: silence after which a claim is repeated. stop_grace_ms: time for a cancelled task to end.
     stranger_ms: how long a run whose handler is not registered here is kept before it is handed back.
     lease_margin: the part of the lease, 1 / n, that must be left for an attempt to start.
+    over_max: attempts that are over whose grants are known, and ignored, when they come again.
     frame_max_events, frame_max_bytes: what one frame carries.
     """
 
@@ -183,6 +184,7 @@ class DeskSettings:
     stranger_ms: int = 5_000
     stranger_note_ms: int = 60_000
     lease_margin: int = 5
+    over_max: int = 10_000
     frame_max_events: int = 4_000
     frame_max_bytes: int = 400_000
 
