@@ -18,7 +18,6 @@ HIDDEN = {
     "deaf-at-take-over",
     "lose-what-is-granted",
     "expire-before-inputs",
-    "keep-a-permit",
     "give-a-permit-twice",
 }
 """Bugs that need a rare coincidence: some hundred seeds."""

@@ -235,9 +235,13 @@ def _nobody_holds(_right: Callable[..., Any]) -> Callable[..., Any]:
 
 def _permits_are_kept(right: Callable[..., Any]) -> Callable[..., Any]:
     def retry(self: Any, run: Any, scene: Any, **more: Any) -> None:
-        right(self, run, scene, **more)
-        waiting = scene.effects.run_changes[-1][2]
-        scene.effects.open_run(self._partition, waiting._replace(permits=run.permits))
+        write = Effects.open_run
+
+        def keep(effects: Effects, partition: int, waiting: Any) -> None:
+            write(effects, partition, waiting._replace(permits=run.permits))
+
+        with patch.object(Effects, "open_run", keep):
+            right(self, run, scene, **more)
 
     return retry
 
