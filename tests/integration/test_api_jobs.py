@@ -79,7 +79,7 @@ def test_what_is_coming_and_what_it_needs_through_the_real_broker(api: httpx.Cli
         create(api, id=f"soon-{number}", schedule={"every": "PT1M"}, tenant="coming")
     found = api.get("/v1/forecast", params={"minutes": 30, "tenant": "coming", "by": "target"}).json()
     assert found["complete"]
-    assert 12 * 29 <= sum(found["runs"]) <= 12 * 31
+    assert 12 * 28 <= sum(found["runs"]) <= 12 * 31  # the first of each is up to two minutes away
     assert list(found["series"]) == [TARGET]
     assert api.get("/v1/forecast/due", params={"minutes": 30}).json()["runs"][5] >= 12
     assert api.get("/v1/scaling", params={"concurrency": 1}).json()["lanes"]["default"]["coming"] >= 12 * 4
