@@ -20,7 +20,7 @@ from noontide.core.exact_quota import Insisting
 from noontide.core.pace import Pace
 from noontide.core.run import Run, RunState
 from noontide.ports.due_index import IndexBatch
-from noontide.ports.record_log import Headers, Record, TopicPartition
+from noontide.ports.record_log import Headers, Record, TopicPartition, quick_record
 from noontide.records import rows, state
 from noontide.records.job_row import JobRow
 from noontide.records.leases import encode_lease
@@ -34,7 +34,6 @@ Opened = tuple[int, Key, bytes, Run]
 """A run to remember as live: (partition, run id, its lease, the run)."""
 Closed = tuple[int, Run, Key, bytes, bytes]
 """A run that is over: (partition, the run, its id, its line of history, its result)."""
-_record: Callable[..., Record] = tuple.__new__
 
 
 class Hold(NamedTuple):
@@ -178,7 +177,7 @@ class Effects:
     def put_cursor(self, partition: int, job_id: bytes, cursor: Cursor) -> None:
         """A job moves on. The due row of the cursor before it must have been taken or unscheduled."""
         value, due = state.encode_cursor(cursor), rows.due_row_of(partition, job_id, cursor)
-        self.outputs[self.names.state].append(_record(Record, (state.CURSOR + job_id, value, ())))
+        self.outputs[self.names.state].append(quick_record(Record, (state.CURSOR + job_id, value, ())))
         self._puts[rows.cursor_key(partition, job_id)] = value
         if due is not None:
             self._puts[due[0]] = due[1]
@@ -222,7 +221,7 @@ class Effects:
         leases, puts, changes = self.outputs[self.names.leases].append, self._puts, self.run_changes.append
         live_changes, live_key = self.live_changes, rows.live_key
         for partition, key, lease, run in opened:
-            leases(_record(Record, (key, lease, ())))
+            leases(quick_record(Record, (key, lease, ())))
             puts[live_key(partition, key)] = lease
             run_id, job_id = run[:2]
             changes((partition, run_id, run))
@@ -283,9 +282,9 @@ class Effects:
         live_changes, live_key = self.live_changes, rows.live_key
         for partition, run, key, line, result in closed:
             run_id, job_id = run[:2]
-            history(_record(Record, (key, line, ())))
-            results(_record(Record, (job_id.encode(), result, ())))
-            leases(_record(Record, (key, None, ())))
+            history(quick_record(Record, (key, line, ())))
+            results(quick_record(Record, (job_id.encode(), result, ())))
+            leases(quick_record(Record, (key, None, ())))
             puts[live_key(partition, key)] = None
             changes((partition, run_id, None))
             live_changes.setdefault(job_id, {})[run_id] = None

@@ -26,7 +26,7 @@ from noontide.core.errors import InvalidDefinition
 from noontide.core.ids import is_job_id
 from noontide.core.partitioner import murmur2_all
 from noontide.core.payload import Texts, plain_texts
-from noontide.ports.record_log import Headers, Record
+from noontide.ports.record_log import Headers, Record, quick_record
 from noontide.records import rows
 from noontide.records.job_row import Own
 from noontide.records.jobs import time_headers
@@ -35,7 +35,6 @@ from noontide.records.requests import Define
 from noontide.records.requests import Kind as Asked
 
 _JSON = "application/json"
-_record: Callable[..., Record] = tuple.__new__
 _cursor: Callable[..., Cursor] = tuple.__new__
 _own: Callable[..., Own] = tuple.__new__
 
@@ -134,7 +133,7 @@ class Newcomers:
         if at_ms != self._times_ms:
             self._times_ms, self._times = at_ms, time_headers(at_ms)
         headers = [("etag", etag), ("origin", b"%b%d" % (sender.origin, offset)), kind.tenant, *self._times]
-        row, record = turn.form.row(_own(Own, own)), _record(Record, (key, document, headers))
+        row, record = turn.form.row(_own(Own, own)), quick_record(Record, (key, document, headers))
         scene.effects.put_job(self._partition, key, row=row, record=record)
         scene.effects.put_cursor(self._partition, key, cursor)
         scene.effects.counts["accepted"] += 1

@@ -7,19 +7,17 @@ ways write the same bytes, and whatever is not plain is left to `hand_out`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from noontide.actors.effects import Hold, Opened, Scene
 from noontide.actors.world import World
 from noontide.core.run import Run, RunEvent, RunState, advance
-from noontide.ports.record_log import Record
+from noontide.ports.record_log import Record, quick_record
 from noontide.records import rows
 from noontide.records.delivery import traceparent
 from noontide.records.job_row import Likeness, TargetKind, likeness_of, mark_of, offered_of
 from noontide.records.leases import RunForm, run_likeness
 from noontide.records.runs import invitation_of
-
-_record: Callable[..., Record] = tuple.__new__
 
 
 class OfferForm:
@@ -82,7 +80,7 @@ class Offers:
         self._holds[name] = form.hold
         invitation = form.invitation(run_id, standing, payload)
         headers = [("traceparent", traceparent(run_id))]
-        self._invitations[form.lane].append(_record(Record, (job_id, invitation, headers)))
+        self._invitations[form.lane].append(quick_record(Record, (job_id, invitation, headers)))
 
     def carry_out(self) -> None:
         """Add all of it to the effects."""

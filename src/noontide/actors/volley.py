@@ -22,7 +22,7 @@ from noontide.core.cursor import Cursor, JobState
 from noontide.core.ids import run_id
 from noontide.core.run import Run, RunState
 from noontide.core.schedule import AfterCompletion, OneOff, schedule_from_key
-from noontide.ports.record_log import Record, TopicPartition
+from noontide.ports.record_log import Record, TopicPartition, quick_record
 from noontide.records import rows, state
 from noontide.records.delivery import RECORD_OVERHEAD_BYTES, headers_of
 from noontide.records.executions import Times, delivered_of
@@ -31,7 +31,6 @@ from noontide.records.rows import decode_due_counts, encode_due_counts
 
 KEY_BYTES, DUE_BYTES = rows.DUE_KEY_FORM_BYTES, rows.DUE_FORM_BYTES
 ANY_BYTES = 1 << 62
-_record: Callable[..., Record] = tuple.__new__
 
 
 class _Delivery(NamedTuple):
@@ -180,7 +179,7 @@ class Volley:
         for job_id, value, _ in plan.members:
             runs, accepted_ms = decode_due_counts(value)
             changed[cursor_row + job_id] = cursor = form % (runs + 1, accepted_ms)
-            cursors(_record(Record, (state.CURSOR + job_id, cursor, ())))
+            cursors(quick_record(Record, (state.CURSOR + job_id, cursor, ())))
             due = next_key + job_id, next_value + encode_due_counts(runs + 1, accepted_ms)
             changed[due[0]] = due[1]
             due_changes(due)
@@ -196,8 +195,8 @@ def _deliver(way: _Delivery, plan: _Plan, claims: _Claims) -> None:
         number = key_hash % partitions
         if number not in into:
             into[number] = claims.records[TopicPartition(topic, number)].append
-        into[number](_record(Record, (key, payload, headers_of_run(run, job_id))))
-        history(_record(Record, (run, line_of_run(run, job_id), ())))
+        into[number](quick_record(Record, (key, payload, headers_of_run(run, job_id))))
+        history(quick_record(Record, (run, line_of_run(run, job_id), ())))
 
 
 def _claimed(like: Likeness, times: Times) -> Run:

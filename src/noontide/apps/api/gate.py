@@ -63,17 +63,19 @@ class Gate:
         """A piece of a body is there. Raises ApiProblem (503) when all bodies together are too large."""
         self.body_bytes += size
         if self.body_bytes > self._settings.bodies_max_bytes:
-            headers = {"retry-after": str(self._settings.retry_after_sec), "connection": "close"}
-            raise ApiProblem(503, "busy", "too much is being sent at once", headers=headers)
+            raise self._busy("too much is being sent at once", {"connection": "close"})
 
     def _problem(self, scope: Scope, most: int) -> ApiProblem | None:
         if self.under_way >= self._settings.concurrency_max:
-            retry_after = {"retry-after": str(self._settings.retry_after_sec)}
-            return ApiProblem(503, "busy", "too many requests are under way", headers=retry_after)
+            return self._busy("too many requests are under way", {})
         for name, value in scope["headers"]:
             if name == b"content-length" and (not value.isdigit() or len(value) > 18 or int(value) > most):
                 return _too_large(most)
         return None
+
+    def _busy(self, detail: str, headers: dict[str, str]) -> ApiProblem:
+        retry_after = str(self._settings.retry_after_sec)
+        return ApiProblem(503, "busy", detail, headers={"retry-after": retry_after, **headers})
 
 
 class _Body:
