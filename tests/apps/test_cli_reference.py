@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from noontide.apps.cli.agents import agents
 from noontide.apps.cli.api import api
 from noontide.apps.cli.calendars import calendars
 from noontide.apps.cli.config import config
@@ -41,6 +42,7 @@ GROUPS = [
     calendars,
     forecast,
     history,
+    agents,
     config,
     tokens,
     api,

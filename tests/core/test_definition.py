@@ -183,6 +183,7 @@ def test_null_is_the_same_as_absent() -> None:
         ({"timeout_sec": 0.25}, {"timeout": "PT0.25S"}),
         ({"grace_sec": 5}, {"grace": "PT5S"}),
         ({"retry": {"base_sec": 2}}, {"retry": {"base": "PT2S"}}),
+        ({"notify": {"to": ["x"], "late_after_sec": 90}}, {"notify": {"to": ["x"], "late_after": "PT1M30S"}}),
         ({"timing": {"window_sec": 60}}, {"timing": {"window": "PT1M"}}),
     ],
 )
@@ -500,6 +501,9 @@ REFUSED: list[tuple[dict[str, object], str, str]] = [
     ({"labels": {str(number): "x" for number in range(65)}}, "/labels", "at most 64"),
     ({"notify": {"on": ["dead"]}}, "/notify/to", "at least one channel"),
     ({"notify": {"on": ["died"], "to": ["x"]}}, "/notify/on/0", '"dead"'),
+    ({"notify": {"on": ["nothing_ran"], "to": ["x"]}}, "/notify/nothing_ran_after", "after how long"),
+    ({"notify": {"to": ["x"], "late_after": "soon"}}, "/notify/late_after", "PT"),
+    ({"notify": {"to": ["x"], "streak": 1}}, "/notify/streak", "from 2 to 1000"),
     ({"tenant": "a/b"}, "/tenant", "name"),
     ({"tenant": ""}, "/tenant", "name"),
     ({"id": ".."}, "/id", "key"),

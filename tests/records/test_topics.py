@@ -124,8 +124,10 @@ def test_partition_counts() -> None:
     counts = {file.topic: layout.topic_partitions(file.topic) for file in load_catalogue()}
     assert counts == {
         **dict.fromkeys(("requests", "jobs"), 12),
-        **dict.fromkeys(("state", "leases", "worker-events", "results", "executions", "dead-letters", "audit"), 3),
-        **dict.fromkeys(("rejected", "alerts"), 12),
+        **dict.fromkeys(
+            ("state", "leases", "worker-events", "results", "executions", "dead-letters", "audit", "agents-state"), 3
+        ),
+        **dict.fromkeys(("rejected", "alerts", "agents-told"), 12),
         **dict.fromkeys(("config", "owners", "sink-errors"), 1),
         "signals": 9,
         "runs": 6,

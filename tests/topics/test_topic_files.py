@@ -14,8 +14,9 @@ from noontide.records.topics import Catalogue, load_catalogue, topics_folder
 TABLE = (
     *("requests", "jobs", "state", "leases", "signals", "worker-events", "runs", "worker-inbox"),
     *("results", "executions", "dead-letters", "rejected", "alerts", "audit", "config", "owners", "sink-errors"),
+    *("agents-state", "agents-told"),
 )
-COMPACTED = {"jobs", "state", "leases", "config", "owners"}
+COMPACTED = {"jobs", "state", "leases", "config", "owners", "agents-state", "agents-told"}
 FILES = list(load_catalogue())
 EXAMPLES = [(file, example) for file in FILES for example in file.examples]
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.topic)

@@ -86,7 +86,7 @@ def test_describe_as_json_has_the_schema() -> None:
 def test_an_unknown_topic_is_one_line() -> None:
     result = run("describe", "nope")
     assert result.exit_code == 1
-    assert "Error: no topic 'nope'; known: alerts, audit" in result.output
+    assert "Error: no topic 'nope'; known: agents-state, agents-told, alerts, audit" in result.output
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ _OPTIONS: Final = {
     TRANSACTION: "--transactional-id",
     CLUSTER: "--cluster",
 }
-ROLES: Final = ("scheduler", "worker", "api", "connect", "operator")
+ROLES: Final = ("scheduler", "worker", "api", "agents", "connect", "operator")
 READ, WRITE = ("Read", "Describe"), ("Write", "Describe")
 
 
@@ -32,7 +32,7 @@ class Acl:
 
 def acls(layout: Layout, *, domains: Sequence[str], lanes: Sequence[str]) -> list[Acl]:
     """Everything that processes, people and services need, and nothing else; role `service:<domain>` defines jobs."""
-    found = [*_scheduler(layout), *_worker(layout, lanes), *_api(layout, lanes), *_connect(layout)]
+    found = [*_scheduler(layout), *_worker(layout, lanes), *_api(layout, lanes), *_agents(layout), *_connect(layout)]
     found += [Acl(role="operator", resource=TOPIC, name=layout.prefix, operations=READ, prefixed=True)]
     found += _topics("operator", layout, WRITE, "config", "audit", "requests.public")
     for domain in domains:
@@ -83,11 +83,21 @@ def _worker(layout: Layout, lanes: Sequence[str]) -> list[Acl]:
 
 
 def _api(layout: Layout, lanes: Sequence[str]) -> list[Acl]:
-    read = ("config", "owners", "executions", "jobs", "state", "leases", "results", "dead-letters", "audit")
+    read = ("config", "owners", "executions", "jobs", "state", "leases", "results", "dead-letters", "audit", "alerts")
     return [
-        *_topics("api", layout, READ, *read),
+        *_topics("api", layout, READ, *read, "agents-state", "agents-told"),
         *_topics("api", layout, WRITE, "requests.api", "config", "audit"),
         *_topics("api", layout, WRITE, *(f"worker-events.{lane}" for lane in lanes)),
+    ]
+
+
+def _agents(layout: Layout) -> list[Acl]:
+    tables = ("agents-state", "agents-told")
+    return [
+        *_topics("agents", layout, READ, "config", "jobs", "executions", "alerts", *tables),
+        *_topics("agents", layout, WRITE, "alerts", *tables),
+        Acl(role="agents", resource=GROUP, name=f"{layout.prefix}agents", operations=READ),
+        Acl(role="agents", resource=CLUSTER, name="kafka-cluster", operations=("IdempotentWrite",)),
     ]
 
 

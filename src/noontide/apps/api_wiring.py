@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,8 +18,9 @@ from noontide.adapters.kafka.foreign_topics import partition_counts
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.request_line import RequestLine
 from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
-from noontide.adapters.system_clock import boot_ms
+from noontide.adapters.system_clock import boot_ms, wall_now_ms
 from noontide.apps.access.options import AccessOptions, check_exposure, open_access
+from noontide.apps.agents_board import AgentsBoard
 from noontide.apps.api.app import create_app
 from noontide.apps.api.leasing import Counter, LeaseLine, Leasing
 from noontide.apps.api.owners import Directory, Owners
@@ -33,17 +33,16 @@ from noontide.apps.demand import DemandMetrics
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.api import MeasuredApp
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
+from noontide.apps.patience import patiently
 from noontide.apps.serving import serving
 from noontide.apps.worker_wiring import WorkerOptions, new_worker_id, open_source
-from noontide.ports.record_log import Doubt, TopicPartition
+from noontide.ports.record_log import TopicPartition
 from noontide.records.topics import Layout
 from noontide.worker.app import App
 from noontide.worker.holding import DeskSettings
 from noontide.worker.runtime import Runtime, WorkerPorts, WorkerSettings
 
-START_S, START_AGAIN_S = 60.0, 0.2
 LEASE_DRAIN_MS = 2_000
-log = logging.getLogger("noontide.api")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +101,11 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         replay = KafkaReplay(options.connection)
         at = TopicPartition(options.layout.name("config"), 0)
         directory = ConfigDirectory(at, feed=feed, replay=replay, on_change=lambda _view: None)
-        await _patiently(directory.start)
+        await patiently(directory.start)
         owners_directory = Directory(options.layout, feed=feed, replay=replay)
-        await _patiently(owners_directory.start)
+        await patiently(owners_directory.start)
+        board = AgentsBoard(options.layout, feed=feed, replay=replay, now_ms=wall_now_ms)
+        await patiently(board.start)
         owners = Owners(options.layout, owners_directory, options.settings, secret=options.secret)
         stack.callback(owners.close)
         verdicts = Verdicts(owners, secret=options.secret)
@@ -122,6 +123,7 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
             owners=owners,
             topic_exists=lambda topic: topic in partition_counts(options.connection, [topic]),
             leasing=leasing,
+            agents=board,
             writer=Writer(directory, options.layout, line, verdicts, options.settings, secret=options.secret),
         )
         access = open_access(options.access, services.config, options.settings)
@@ -140,20 +142,6 @@ async def _lease_line(options: ApiOptions, lane: str, handlers: frozenset[str]) 
     settings = WorkerSettings(desk=desk, drain_ms=LEASE_DRAIN_MS)
     runtime = Runtime(App(), ports, settings, worker_id=worker_id, inbox=inbox_of(worker_id))
     return LeaseLine(lane, worker_id, runtime, counter)
-
-
-async def _patiently(start: Callable[[], Awaitable[None]]) -> None:
-    """Start something although brokers that have just started may not know their partitions yet."""
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + START_S
-    while True:
-        try:
-            return await start()
-        except Doubt as doubt:
-            if loop.time() > until_s:
-                raise
-            log.warning("%s; trying again", doubt)
-            await asyncio.sleep(START_AGAIN_S)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

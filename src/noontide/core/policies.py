@@ -107,14 +107,26 @@ class NotifyOn(StrEnum):
     """A run succeeded after dead ones."""
     OVERDUE = "overdue"
     """A run had not succeeded when `complete_by` passed."""
+    LATE = "late"
+    """A run began later than `late_after`; once, until one begins in time."""
+    LEASE_LOST = "lease_lost"
+    """Workers of a run that has ended had lost their leases."""
+    NOTHING_RAN = "nothing_ran"
+    """No run ended for longer than `nothing_ran_after`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """on: what is told. to: names of channels the operator configured; empty = nobody is told."""
+    """on: what is told. to: names of channels the operator configured; empty = nobody is told.
+
+    streak, late_after_ms: None = as the agents are configured. nothing_ran_after_ms: there when it is told.
+    """
 
     on: tuple[NotifyOn, ...] = ()
     to: tuple[str, ...] = ()
+    streak: int | None = None
+    late_after_ms: int | None = None
+    nothing_ran_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

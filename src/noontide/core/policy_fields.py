@@ -37,11 +37,18 @@ from noontide.core.schedule import OneOff
 
 SPAN_MAX_MS = 366 * DAY_MS
 WINDOW_MAX_MS = 7 * DAY_MS
+STREAK_MAX = 1_000
 _ANY = OneOff(at_ms=0)
 
 _RETRY_FIELDS = ("max_attempts", "backoff", "base", "base_sec", "cap", "cap_sec", "jitter")
 _read_jitter = one_of(Jitter)
 _read_notify_on = several(one_of(NotifyOn), len(NotifyOn))
+_NOTIFY_FIELDS = (
+    "on", "to", "streak", "late_after", "late_after_sec", "nothing_ran_after", "nothing_ran_after_sec",
+)  # fmt: skip
+_NOTIFY_BOUNDS = {
+    "streak": integer(2, STREAK_MAX), "late_after": duration(SPAN_MAX_MS), "nothing_ran_after": duration(SPAN_MAX_MS),
+}  # fmt: skip
 
 
 def in_long_names(given: dict[str, object], names: tuple[str, ...], pointer: str) -> dict[str, object] | None:
@@ -140,13 +147,24 @@ def read_calendar(value: object, pointer: str, findings: Findings) -> tuple[Cale
 
 def read_notify(value: object, pointer: str, findings: Findings) -> tuple[Notify, object]:
     """Who is told of what; without `on` of dead runs only."""
-    given = members(value, pointer, ("on", "to"), findings)
+    given = members(value, pointer, _NOTIFY_FIELDS, findings)
+    long_form = in_long_names(given, ("late_after", "nothing_ran_after"), pointer)
+    given = long_form or given
     channels = several(name(findings.limits.name_max_chars), findings.limits.channels_max)
-    on = findings.read(_read_notify_on, given.get("on", ["dead"]), f"{pointer}/on")
+    on = findings.read(_read_notify_on, given.get("on", ["dead"]), f"{pointer}/on") or ()
     to = findings.read(channels, given.get("to", []), f"{pointer}/to")
     if to == ():
         findings.refuse(f"{pointer}/to", "must name at least one channel")
-    return Notify(on=on or (), to=to or ()), None
+    if NotifyOn.NOTHING_RAN in on and "nothing_ran_after" not in given:
+        findings.refuse(f"{pointer}/nothing_ran_after", 'is needed with "nothing_ran": after how long, such as "PT26H"')
+    streak, late_after_ms, nothing_ran_after_ms = (
+        findings.read(read, given[member], f"{pointer}/{member}") if member in given else None
+        for member, read in _NOTIFY_BOUNDS.items()
+    )
+    notify = Notify(
+        on=on, to=to or (), streak=streak, late_after_ms=late_after_ms, nothing_ran_after_ms=nothing_ran_after_ms
+    )
+    return notify, long_form
 
 
 def read_labels(value: object, pointer: str, findings: Findings) -> tuple[Mapping[str, str], object]:

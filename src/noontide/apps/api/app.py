@@ -9,6 +9,7 @@ from functools import partial
 from fastapi import APIRouter, FastAPI
 
 from noontide.apps.api import (
+    agents,
     batch,
     calendar_diff,
     cluster,
@@ -53,6 +54,7 @@ ROUTERS: Sequence[APIRouter] = (
     shares.router,
     forecast.router,
     scaling.router,
+    agents.router,
     work.router,
     health.router,
 )

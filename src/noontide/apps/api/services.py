@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fastapi import Request
 
 from noontide.adapters.system_clock import wall_now_ms
+from noontide.apps.agents_board import AgentsBoard
 from noontide.apps.api.leasing import Leasing
 from noontide.apps.api.owners import Owners
 from noontide.apps.api.settings import ApiSettings
@@ -21,8 +22,8 @@ class Services:
     """Everything outside of the application.
 
     config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
-    that the owner makes again. topic_exists: asks the brokers, and blocks. owners, writer, leasing: None in tests
-    without a broker.
+    that the owner makes again. topic_exists: asks the brokers, and blocks. agents: what they say. owners, writer,
+    leasing, agents: None in tests without a broker.
     """
 
     layout: Layout
@@ -32,6 +33,7 @@ class Services:
     topic_exists: Callable[[str], bool] = field(default=lambda _topic: True)
     writer: Writer | None = None
     leasing: Leasing | None = None
+    agents: AgentsBoard | None = None
 
 
 def services_of(request: Request) -> Services:

@@ -24,7 +24,7 @@ log = logging.getLogger("noontide.scheduler")
 
 _LIBRARIES = {
     **dict.fromkeys(("aiokafka", "kafka"), logging.CRITICAL),
-    **dict.fromkeys(("httpx", "httpcore", "hpack", "asyncio"), logging.WARNING),
+    **dict.fromkeys(("httpx", "httpcore", "hpack", "asyncio", "faust", "mode"), logging.WARNING),
 }
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 

@@ -1,0 +1,92 @@
+"""`noontide agents`: one process of the agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from noontide.apps.cli.common import Cluster, Fault, broker_options
+from noontide.apps.cli.metrics_options import metrics_options
+from noontide.apps.cli.scheduler import log_level_option, log_to_stderr
+from noontide.core.durations import parse_duration
+from noontide.core.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from noontide.apps.agents.wiring import AgentsOptions
+
+DEFAULT_DATA = Path(".noontide") / "agents"
+
+
+@click.command()
+@broker_options
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DATA, show_default=True,
+    help="Folder of the tables: rebuilt from topics when it is missing.",
+)  # fmt: skip
+@click.option(
+    "--streak", type=click.IntRange(2), default=3, show_default=True, help="Dead runs in a row that make one."
+)
+@click.option(
+    "--late-after", metavar="DURATION", default="PT1M", show_default=True, help="A start is late after this time."
+)
+@click.option("--smtp", metavar="HOST:PORT", default="127.0.0.1:25", show_default=True, help="Takes e-mail.")
+@click.option("--smtp-from", default="noontide@localhost", show_default=True, help="Sender of e-mail.")
+@click.option("--smtp-starttls", is_flag=True, help="Encrypt towards the mail server.")
+@log_level_option
+@metrics_options
+def agents(cluster: Cluster, log_level: str, **given: Any) -> None:
+    """Run a process of the agents: alerts that jobs ask for (`notify`), and usage per tenant.
+
+    User and password of the mail server are NOONTIDE_SMTP_USER and NOONTIDE_SMTP_PASSWORD. kill -9 loses nothing: the
+    next process goes on; an alert may then be told twice, under the same id.
+    """
+    log_to_stderr(log_level)
+    try:
+        asyncio.run(_run(cluster, given))
+    except ImportError as error:
+        raise Fault(f"the agents need `pip install 'noontide[agents]'` ({error})") from error
+
+
+async def _run(cluster: Cluster, given: dict[str, Any]) -> None:
+    from noontide.apps.agents.wiring import run_agents
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    await run_agents(await asyncio.to_thread(_options, cluster, given), stop)
+
+
+def _options(cluster: Cluster, given: dict[str, Any]) -> AgentsOptions:
+    from noontide.apps.agents.channels import MailSettings
+    from noontide.apps.agents.rules import AlertSettings
+    from noontide.apps.agents.wiring import AgentsOptions
+
+    host, _, port = given["smtp"].rpartition(":")
+    if not port.isdecimal():
+        raise Fault(f"--smtp {given['smtp']}: not HOST:PORT")
+    try:
+        late_after_ms = parse_duration(given["late_after"], pointer="--late-after")
+    except InvalidDefinition as error:
+        raise Fault(str(error)) from None
+    mail = MailSettings(
+        host=host,
+        port=int(port),
+        sender=given["smtp_from"],
+        user=os.environ.get("NOONTIDE_SMTP_USER"),
+        password=os.environ.get("NOONTIDE_SMTP_PASSWORD"),
+        starttls=given["smtp_starttls"],
+    )
+    return AgentsOptions(
+        connection=cluster.connection(),
+        layout=cluster.layout(),
+        data=given["data"],
+        mail=mail,
+        settings=AlertSettings(streak=given["streak"], late_after_ms=late_after_ms),
+        metrics=given["metrics"],
+    )
