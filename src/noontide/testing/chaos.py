@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -29,7 +29,8 @@ from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.foreign_topics import Unreachable, create_topics
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
-from noontide.adapters.kafka.topics import ensure_topics
+from noontide.adapters.kafka.topic_plan import ConfigChange
+from noontide.adapters.kafka.topics import apply_plan, ensure_topics, plan_topics
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.errors import NoontideError
 from noontide.ports.record_log import Doubt, Record, TopicPartition
@@ -47,6 +48,9 @@ WARM_UP_MS: Final = 3_000
 READY_TIMEOUT_S: Final = 120.0
 DRAIN_TIMEOUT_S: Final = 150.0
 LOOK_S: Final = 1.0
+SPARED_S: Final = 9.0
+"""How long the other schedulers are left alone after a blow on one: a session of 6 s, and the take-over."""
+KEPT_MS: Final = 86_400_000
 BROKER: Final = {
     "group.share.min.session.timeout.ms": "6000",
     "group.share.session.timeout.ms": "6000",
@@ -153,6 +157,7 @@ class Arena:
     blows: dict[str, int] = field(default_factory=dict)
     _thaw_s: dict[int, float] = field(default_factory=dict)
     _start_s: dict[int, float] = field(default_factory=dict)
+    _spared_until_s: float = 0.0
 
     def rage(self, until_ms: int) -> None:
         """Let blows fall until a time."""
@@ -162,7 +167,8 @@ class Arena:
             victim, blow = dice.below(len(self.processes)), list(Blow)[dice.below(len(Blow))]
             pause_s = dice.between(0.2, 2.5 * LEASE_S)
             self._strike_broker(dice)
-            if victim not in self._thaw_s and victim not in self._start_s:
+            spares = dice.below(4) > 0
+            if victim not in self._thaw_s and victim not in self._start_s and not (spares and self._is_spared(victim)):
                 self._strike(victim, blow, pause_s)
         self._thaw_s = dict.fromkeys(self._thaw_s, 0.0)
         self._start_s = dict.fromkeys(self._start_s, 0.0)
@@ -179,9 +185,15 @@ class Arena:
             self.blows[blow] = self.blows.get(blow, 0) + 1
             say(f"{blow} {struck} for {pause_s:.1f} s")
 
+    def _is_spared(self, victim: int) -> bool:
+        """Mostly some scheduler is left to take over: when none ever works, nothing is there to be broken."""
+        return victim < self.options.schedulers and time.monotonic() < self._spared_until_s
+
     def _strike(self, victim: int, blow: Blow, pause_s: float) -> None:
         process = self.processes[victim]
         who = "scheduler" if victim < self.options.schedulers else "worker"
+        if who == "scheduler":
+            self._spared_until_s = time.monotonic() + SPARED_S
         self.blows[f"{blow} {who}"] = self.blows.get(f"{blow} {who}", 0) + 1
         say(f"{blow} {who} {victim} for {pause_s:.1f} s")
         match blow:
@@ -294,7 +306,7 @@ def _arena(options: ChaosOptions) -> Iterator[Arena]:
         ):
             connection = KafkaConnection(kafka.bootstrap, client_id="noontide-chaos")
             layout = Layout(partitions=16, slots=4)
-            ensure_topics(connection, layout)
+            _create_topics(connection, layout)
             stamps = {"message.timestamp.type": "LogAppendTime"}
             create_topics(connection, {TARGET: TARGET_PARTITIONS, STARTS: 1}, config=stamps)
             processes = [ends.enter_context(each) for each in _processes(options, kafka.bootstrap, folder)]
@@ -304,6 +316,14 @@ def _arena(options: ChaosOptions) -> Iterator[Arena]:
             yield Arena(options=options, connection=connection, layout=layout, processes=processes, brokers=brokers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _create_topics(connection: KafkaConnection, layout: Layout) -> None:
+    """As always, but that `leases` keeps every grant: compaction begins after ten minutes, and the judge reads them."""
+    ensure_topics(connection, layout)
+    lag = "min.compaction.lag.ms"
+    kept = ConfigChange(topic=layout.name("leases"), setting=lag, old=None, new=str(KEPT_MS), why="evidence")
+    apply_plan(connection, layout, plan=replace(plan_topics(connection, layout), changes=(kept,)))
 
 
 def _processes(options: ChaosOptions, bootstrap: str, folder: Path) -> Iterator[ChildProcess]:

@@ -31,6 +31,7 @@ from noontide.actors.timers import DueWindow
 from noontide.actors.volley import Volley
 from noontide.adapters.memory.log import MemoryLog
 from noontide.core.dependencies import SUCCEEDED
+from noontide.core.lease import LeaseClock
 from noontide.core.run import RunState
 from noontide.records.rows import due_key, due_key_parts
 from noontide.worker.desk import Desk
@@ -185,6 +186,28 @@ def _deadlines_first(right: Callable[..., Any]) -> Callable[..., Any]:
     return decide
 
 
+def _silence_is_silence(_right: Callable[..., Any]) -> Callable[..., Any]:
+    """Lease time is the broker's: what an owner was away for counts, too."""
+
+    def heard(self: LeaseClock, appended_ms: int) -> None:
+        last = self._last_appended_ms
+        self.now_ms += max(0, appended_ms - (appended_ms if last is None else last))
+        self._last_appended_ms = appended_ms if last is None else max(last, appended_ms)
+
+    return heard
+
+
+def _as_if_it_were_over(right: Callable[..., Any]) -> Callable[..., Any]:
+    def load(self: Any, run: Any, hold: Any) -> None:
+        right(self, run, hold)
+        held = self._held[run.run_id]
+        if held.running:
+            held.until_ms = 0
+            self._lanes[held.lane].watch(run.run_id, held)
+
+    return load
+
+
 def _old_token(right: Callable[..., Any]) -> Callable[..., Any]:
     def granted(run: Any, heard: Any) -> Any:
         return right(run._replace(token=run.token - 1) if run.token else run, heard)
@@ -295,6 +318,12 @@ BUGS: Final[Mapping[str, Bug]] = {
     "drop-heartbeats": Bug("heartbeats extend nothing", ((LeaseKeeper, "_extend", _beats_do_not_count),)),
     "expire-before-inputs": Bug(
         "leases expire before what was said is heard", ((LeaseKeeper, "decide", _deadlines_first),)
+    ),
+    "count-time-away": Bug(
+        "a lease ends by a silence in which its owner was away", ((LeaseClock, "heard", _silence_is_silence),)
+    ),
+    "no-time-after-take-over": Bug(
+        "a new owner gives a lease no time to be heard of", ((LeaseKeeper, "load", _as_if_it_were_over),)
     ),
     "reuse-a-token": Bug("the next attempt gets the token of the last", _in_both("granted", _old_token)),
     "accept-a-stale-end": Bug("an end counts whatever its token", _in_both("holds", _any_token)),

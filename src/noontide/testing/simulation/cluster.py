@@ -46,7 +46,7 @@ SETTINGS: Final = SchedulerSettings(
 """Shorter waits than in production, so that more happens in a minute."""
 TROUBLE_MS: Final = 25_000
 CALM_MS: Final = 12_000
-REST_MAX_MS: Final = 600_000
+REST_MAX_MS: Final = 360_000
 LOOK_MS: Final = 2_000
 ALL_LANES: Final = ("default", "bulk", "express")
 
@@ -114,7 +114,7 @@ class Cluster:
         except Violation as broken:
             checker, violation = broken.checker, broken.what
         except Restless as restless:
-            checker, violation = "liveness", str(restless)
+            checker, violation = restless.checker, str(restless)
         finally:
             virtual_ms = int(self.loop.now_ms)
             self.loop.close()

@@ -18,9 +18,10 @@ from random import Random  # noqa: TID251 - seeded: the seed is the replay
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-STEPS_MAX = 2_000_000
+STEPS_AT_FIRST, STEPS_PER_S = 15_000, 150
+"""A simulation may take so many steps, and so many more for each virtual second: twice what one that is well takes."""
 CLOSING_ROUNDS, CLOSING_STEPS_MAX = 20, 300
-STEPS_AT_ONCE_MAX = 50_000
+STEPS_AT_ONCE_MAX = 5_000
 """Steps within one instant; more means that something goes on without ever waiting."""
 
 
@@ -29,7 +30,15 @@ class Killed(BaseException):
 
 
 class Restless(AssertionError):
-    """The cluster does not come to rest, or works without end within one instant."""
+    """The cluster does not come to rest. checker: how it is called."""
+
+    checker = "liveness"
+
+
+class Endless(Restless):
+    """It works without end, within one instant or from one to the next, and gets nowhere."""
+
+    checker = "livelock"
 
 
 class _Step(asyncio.TimerHandle):
@@ -48,6 +57,7 @@ class Process:
         self.name = name
         self.alive = True
         self.paused = False
+        self.steps = 0
         self.ready: deque[_Step] = deque()
         self.context = copy_context()
         self.context.run(_PROCESS.set, self)
@@ -143,18 +153,26 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return False
         runnable = self._runnable
         process = runnable[0] if len(runnable) == 1 else runnable[self.dice.randrange(len(runnable))]
+        if self._at_once >= STEPS_AT_ONCE_MAX or self.steps >= STEPS_AT_FIRST + STEPS_PER_S * self._now_s:
+            raise Endless(self._who_is_busy(process.ready[0]))
         step = process.ready.popleft()
         if not process.ready:
             runnable.remove(process)
         if step.cancelled():
             return True
         self.steps += 1
+        process.steps += 1
         self._at_once += 1
-        if self._at_once > STEPS_AT_ONCE_MAX or self.steps > STEPS_MAX:
-            raise Restless(f"{self._at_once} steps at {self.now_ms:.0f} ms, {self.steps} in all; last: {step!r}")
         step.go()
         self.after_step()
         return True
+
+    def _who_is_busy(self, step: _Step) -> str:
+        busiest = max(self.processes, key=lambda process: process.steps)
+        return (
+            f"{self.steps:,} steps by {self._now_s:.1f} s, {self._at_once:,} of them at that instant; "
+            f"the busiest is {busiest.name} with {busiest.steps:,}; the next step: {step!r}"
+        )
 
     def _advance(self) -> bool:
         """Go to the next instant at which anybody can do something."""
@@ -293,10 +311,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _quietly(self) -> bool:
         if not self._runnable and not self._advance():
             return False
-        process = self._runnable[0]
+        process = self._runnable.pop(0)  # in turn: one that is busy without end keeps nobody from ending
         step = process.ready.popleft()
-        if not process.ready:
-            self._runnable.remove(process)
+        if process.ready:
+            self._runnable.append(process)
         if not step.cancelled():
             step.go()
         return True

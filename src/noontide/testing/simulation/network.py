@@ -43,7 +43,6 @@ class Site:
     weather: Weather = field(default_factory=Weather)
     story: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    jumped_ms: float = -1e9  # when the broker's clock jumped last
 
     def tell(self, what: str) -> None:
         """A line for the story."""

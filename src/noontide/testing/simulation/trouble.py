@@ -9,7 +9,7 @@ from noontide.adapters.memory.log import MemoryLog
 from noontide.records.topics import Layout
 from noontide.testing.simulation.groups import SESSION_MS, SlotGroup
 from noontide.testing.simulation.hosts import SchedulerHost, WorkerHost, transactional_id
-from noontide.testing.simulation.network import Site
+from noontide.testing.simulation.network import Site, Wire
 from noontide.testing.simulation.people import SICKLY
 from noontide.testing.virtual_clock import START_MS
 
@@ -41,6 +41,7 @@ class Trouble:
             self.crash_scheduler, self.crash_scheduler, self.ambush, self.ambush, self.ambush, self.freeze, self.freeze,
             self.cut, self.stop_scheduler, self.rebalance, self.rebalance, self.crash_worker, self.freeze_worker,
             self.stop_worker, self.compact, self.compact, self.jump, self.fill_disk, self.sicken, self.cut_worker,
+            self.black_out,
         ]  # fmt: skip
 
     def strike(self) -> None:
@@ -52,7 +53,7 @@ class Trouble:
         self._site.weather.calm()
         self._site.tell("all is well from here on")
         self._log.faults.accept(SICKLY)
-        for wire in (*(host.wire for host in self.schedulers), *(host.wire for host in self.workers)):
+        for wire in self._wires():
             wire.ambush, wire.cut_until_ms = None, 0.0
         for each in self.schedulers:
             each.disk.is_full = False
@@ -78,7 +79,7 @@ class Trouble:
 
     def freeze(self) -> None:
         """SIGSTOP and, after a while, SIGCONT: it wakes up as what it was."""
-        host, stop_ms = self._dice.choice(self.schedulers), self._dice.choice((300, 3_000, 8_000, 14_000))
+        host, stop_ms = self._dice.choice(self.schedulers), self._dice.choice((300, 3_000, 5_000, 8_000, 14_000))
         process = host.process
         if not process.runs:
             return
@@ -96,7 +97,7 @@ class Trouble:
 
     def cut(self) -> None:
         """Nothing gets through for a while; the group believes it dead after its session."""
-        host, cut_ms = self._dice.choice(self.schedulers), self._dice.choice((400, 3_000, 9_000))
+        host, cut_ms = self._dice.choice(self.schedulers), self._dice.choice((400, 3_000, 5_000, 9_000))
         host.wire.cut_until_ms = self._site.loop.now_ms + cut_ms
         process = host.process
         self._tell(f"{process.name} is cut off for {cut_ms} ms")
@@ -174,7 +175,6 @@ class Trouble:
         jump_ms = self._dice.choice(CLOCK_JUMPS_MS)
         self._tell(f"the broker's clock jumps by {jump_ms} ms")
         self.broker_jump_ms += jump_ms
-        self._site.jumped_ms = self._site.loop.now_ms
 
     def sicken(self) -> None:
         """A registered topic refuses records for a while."""
@@ -185,6 +185,16 @@ class Trouble:
     def broker_now_ms(self) -> int:
         """What the broker's clock says."""
         return START_MS + int(self._site.loop.now_ms) + self.broker_jump_ms
+
+    def black_out(self) -> None:
+        """Nobody reaches the broker for a while, and the groups, which are there too, miss nobody."""
+        cut_ms = self._dice.choice((1_000, 4_000, 9_000))
+        self._tell(f"the broker is away for {cut_ms} ms")
+        for wire in self._wires():
+            wire.cut_until_ms = max(wire.cut_until_ms, self._site.loop.now_ms + cut_ms)
+
+    def _wires(self) -> list[Wire]:
+        return [*(host.wire for host in self.schedulers), *(host.wire for host in self.workers)]
 
     async def abort_old_transactions(self) -> None:
         """The broker aborts what was open for too long, when nobody takes over."""

@@ -6,6 +6,7 @@ is a `Violation`, which ends the simulation.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -32,9 +33,11 @@ COMPARED: Final = (b"j", b"c", b"d", b"l", b"x", b"z")
 """Kinds of rows that the log alone decides."""
 CLOSED: Final = frozenset({"succeeded", "dead", "cancelled"})
 COMPARE_EVERY: Final = 25
-JUMP_MS: Final = 30_000
+STEP_MS: Final = 3_000
+"""A time in which nobody was heard counts as so much silence at most: the broker or the owner may have been away."""
 ESTIMATE_MS: Final = 500
 """By how much an owner may believe that it is earlier than it is."""
+NEVER_MS: Final = 1 << 62
 Json = dict[str, Any]
 
 
@@ -75,6 +78,25 @@ class Life:
     waits: bool = False  # it was skipped, and runs after all once its upstream succeeds
 
 
+@dataclass(slots=True)
+class Frames:
+    """When frames were appended to one partition of `worker-events`, and how much lease time had passed by then."""
+
+    appended_ms: list[int] = field(default_factory=list)
+    passed_ms: list[int] = field(default_factory=list)
+
+    def add(self, at_ms: int) -> None:
+        """One more; the clock of a broker may jump, and never goes back."""
+        gap_ms = at_ms - self.appended_ms[-1] if self.appended_ms else 0
+        self.passed_ms.append((self.passed_ms[-1] if self.passed_ms else 0) + min(gap_ms, STEP_MS))
+        self.appended_ms.append(at_ms)
+
+    def passed_by(self, at_ms: int) -> int:
+        """Lease time that had passed with the last frame until then."""
+        place = bisect_right(self.appended_ms, at_ms)
+        return self.passed_ms[place - 1] if place else 0
+
+
 class Witness(Witnesses):
     """See the module. seen: every record that became visible, by topic without the prefix, in order per partition."""
 
@@ -95,6 +117,7 @@ class Witness(Witnesses):
         self._positions: dict[bytes, tuple[int, dict[str, int]]] = {}
         self._cursors: dict[bytes, Json] = {}
         self._ends: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self._frames: dict[tuple[str, int], Frames] = defaultdict(Frames)
         self._reached: dict[TopicPartition, int] = {}
         self._news: dict[TopicPartition, None] = {}
         self._applied = 0
@@ -262,7 +285,8 @@ class Witness(Witnesses):
         if fields["state"] == "running":
             self._running(run_id, life, fields)
         elif life.live and life.state == "running" and "was silent too long" in str(fields.get("reason")):
-            self._lost(run_id, life, orjson.loads(f"[{fields['history']}]")[-1]["ended"])
+            frames = self._frames[self._layout.name("worker-events", lane=fields["lane"]), record.partition]
+            self._lost(run_id, life, frames, orjson.loads(f"[{fields['history']}]")[-1]["ended"])
         life.live, life.state, life.token = True, fields["state"], token
 
     def _running(self, run_id: str, life: Life, fields: Json) -> None:
@@ -280,16 +304,16 @@ class Witness(Witnesses):
         elif grant.worker not in (known.worker, None):
             raise self._broken("one holder", f"{run_id}: token {grant.token} of {known.worker} and {grant.worker}")
 
-    def _lost(self, run_id: str, life: Life, at_ms: int) -> None:
-        """A lease is lost when nothing was heard for its length. at_ms: when that was decided."""
+    def _lost(self, run_id: str, life: Life, frames: Frames, at_ms: int) -> None:
+        """A lease is lost when nothing was heard for its length, by its owner's reckoning at_ms."""
         grant = life.grants[max(life.grants)]
-        heard_ms = [heard for heard in life.heard_ms if heard < at_ms]
-        silent_ms = max((later - earlier for earlier, later in pairwise([*heard_ms, at_ms])), default=0)
+        heard_ms = [each for each in life.heard_ms if each < at_ms] or life.heard_ms[:1]
+        signs = [*map(frames.passed_by, heard_ms), frames.passed_by(NEVER_MS)]
+        silent_ms = max(later - earlier for earlier, later in pairwise(signs))
         self._site.counts["leases_lost"] += 1
         if life.granted_step == self._site.loop.steps:
             raise self._broken("leases", f"{run_id}: granted to {grant.worker} and lost in one transaction")
-        jumped = self._site.loop.now_ms - self._site.jumped_ms < JUMP_MS  # a jump costs every lease up to a step
-        if silent_ms + ESTIMATE_MS < life.lease_ms and not jumped:
+        if silent_ms + ESTIMATE_MS < life.lease_ms:
             raise self._broken(
                 "leases",
                 f"{run_id}: {grant.worker} lost its lease of {life.lease_ms} ms after {silent_ms} ms of silence",
@@ -302,6 +326,7 @@ class Witness(Witnesses):
     def _frame(self, record: Incoming) -> None:
         frame = orjson.loads(record.value or b"{}")
         worker = frame.get("worker")
+        self._frames[record.topic, record.partition].add(record.appended_ms)
         for end in frame.get("ends", ()):
             self._ends[end["run_id"], end["token"]].add(f"{worker} {end['outcome']}")
         for run_id, token in frame.get("beats", ()):
