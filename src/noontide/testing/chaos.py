@@ -315,6 +315,9 @@ def _arena(options: ChaosOptions) -> Iterator[Arena]:
             brokers = Brokers(kafka=kafka, connection=connection, state_topic=layout.name("state"))
             yield Arena(options=options, connection=connection, layout=layout, processes=processes, brokers=brokers)
     finally:
+        if options.logs is not None:
+            for log in folder.glob("kafka/**/broker.log"):
+                shutil.copy(log, options.logs / f"{log.parent.name}.log")
         shutil.rmtree(folder, ignore_errors=True)
 
 

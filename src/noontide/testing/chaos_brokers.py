@@ -21,6 +21,8 @@ from noontide.adapters.kafka.foreign_topics import Replicas, replicas_of
 from noontide.core.errors import NoontideError
 
 LOOK_TIMEOUT_S: Final = 2.0
+START_TIMEOUT_S: Final = 240.0
+"""On a machine with other things to do; the others keep what the broker led."""
 
 
 class BrokerBlow(StrEnum):
@@ -90,7 +92,7 @@ class Brokers:
 
     def _start(self, index: int) -> None:
         try:
-            self.kafka.start_broker(index)
+            self.kafka.start_broker(index, timeout_s=START_TIMEOUT_S)
         except NoontideError as error:
             self._failed.append(error)
         self._down = self._starting = None
