@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from noontide.core.run import RunState
+from noontide.records.topics import load_catalogue
 from noontide.testing.golden import busy_stage, facts, live_states, load
+from noontide.testing.memory_stage import MemoryStage
 
 GOLDEN = sorted(Path(__file__).parent.glob("*.jsonl"))
+KINDS = set(load_catalogue()["state"].by_key)
+
+
+def kinds_on_state(stage: MemoryStage) -> set[str]:
+    keys = (record.key or b"" for record in stage.records(stage.layout.name("state")))
+    return {key.partition(b"/")[0].decode() for key in keys} & KINDS
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -46,13 +54,18 @@ async def test_the_work_goes_on_where_it_was(path: Path) -> None:
         assert "new" in stage.jobs()
 
 
+def test_every_kind_of_state_was_recorded_once() -> None:
+    """A new kind needs a log that holds it: `python -m noontide.testing.golden record`."""
+    recorded = [kinds_on_state(load(path)[0]) for path in GOLDEN]
+    assert set().union(*recorded) == KINDS
+
+
 async def test_the_recorded_log_holds_all_kinds_of_records() -> None:
     stage = await busy_stage()
     known = facts(stage)
     assert live_states(known) >= {RunState.PENDING, RunState.QUEUED, RunState.RUNNING, RunState.RETRY_WAIT}
     assert set(known["cursors"].values()) >= {"active", "paused", "completed", "deleted"}
-    keys = {(record.key or b"").partition(b"/")[0] for record in stage.records(stage.layout.name("state"))}
-    assert keys >= {b"cursor", b"run", b"dead", b"verdict", b"__pos", b"limiter", b"permits"}
+    assert kinds_on_state(stage) == KINDS
     runs = stage.leases().values()
     assert any(run.cancel for run in runs)
     assert any(run.waits_for for run in runs)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 
+from noontide.core.instants import format_instant
 from noontide.core.run import RunState
 from noontide.ports.record_log import Incoming, Record, TopicPartition
 from noontide.records import state
@@ -27,6 +28,7 @@ from noontide.testing.virtual_clock import START_MS
 TOPICS: Final = ("config", "jobs", "state", "leases")
 LAYOUT: Final = Layout(partitions=4, slots=2)
 WORKER: Final = "golden-worker"
+HOUR_MS: Final = 3_600_000
 Json = dict[str, Any]
 
 
@@ -58,6 +60,7 @@ async def busy_stage() -> MemoryStage:
     stage.holds_sends = True
     async with stage:
         _define(stage)
+        _tie(stage)
         await stage.advance(21_000)
         await _work(stage)
         stage.sicken("orders")
@@ -69,10 +72,11 @@ async def busy_stage() -> MemoryStage:
     return stage
 
 
-def _define(stage: MemoryStage) -> None:
-    def handler(name: str, schedule: Json, **fields: object) -> Json:
-        return {**job(name, schedule), "target": {"handler": name}, **fields}
+def _handler(name: str, schedule: Json | None, **fields: object) -> Json:
+    return {**job(name, schedule), "target": {"handler": name}, **fields}
 
+
+def _define(stage: MemoryStage) -> None:
     stage.put(job("interval", every("PT10S")))
     stage.put(job("waits", every("PT10S"), to="elsewhere", overlap="queue"))
     stage.put(job("cron", cron("*/5 * * * *"), timing="relaxed", timezone="Europe/Berlin"))
@@ -85,9 +89,26 @@ def _define(stage: MemoryStage) -> None:
     stage.put(job("kept", every("PT10S"), to="elsewhere", payload=1, overlap="allow"))
     stage.put(job("chain", None, after=["interval"]))
     for name in ("running", "fails", "dies", "cancelled", "offered"):
-        stage.put(handler(name, once(START_MS + 2_000), retry={"backoff": ["PT1H"], "max_attempts": 2}))
+        retry = {"backoff": ["PT1H"], "max_attempts": 2}
+        stage.put(_handler(name, once(START_MS + 2_000), retry=retry, pause_after_failures=3))
     for number in range(2):
-        stage.put(handler(f"limited-{number}", once(START_MS + 2_000), tenant="acme", concurrency_key="disk"))
+        stage.put(_handler(f"limited-{number}", once(START_MS + 2_000), tenant="acme", concurrency_key="disk"))
+
+
+def _tie(stage: MemoryStage) -> None:
+    """What binds jobs together, or to a quota: each leaves facts of its own."""
+    stage.configure("target/rated", {"handler": "rated", "starts_per_second_max": 0.001})
+    stage.configure("tenant/exacting", {"exact_starts_per_minute_max": 1})
+    for number in range(2):
+        stage.put(_handler(f"rated-{number}", once(START_MS + 2_000)) | {"target": {"handler": "rated"}})
+        exact = job(f"exact-{number}", cron("0 9 * * *"), tenant="exacting", timing="exact")
+        stage.put(exact, verdict="1", idempotency_key=f"key-{number}")
+    stage.put(job("gathers", None, after=["interval", "later"]))
+    stage.put(_handler("root", every("PT1H")))
+    stage.put(_handler("leaf", None, after=["root"]))
+    stage.trigger("root", due="2026-03-01T00:00:01Z", members=["root", "leaf"])
+    past = {"from": format_instant(START_MS - 5 * HOUR_MS), "to": format_instant(START_MS)}
+    stage.request("root", orjson.dumps(past), headers={"kind": "backfill", "verdict": "1"})
 
 
 async def _work(stage: MemoryStage) -> None:
