@@ -21,6 +21,8 @@ ANCHOR = "2026-01-01T00:00:00Z"
 JOBS = 60
 EXIT_WITHIN_S = 30
 """kaf-17."""
+SETTINGS = ("commit_timeout_ms=2000",)
+"""A commit waits for a third of what it does by default, so that a test does, too."""
 
 
 class Site(NamedTuple):
@@ -53,7 +55,7 @@ def site(tmp_path: Path, prefix: str) -> Iterator[Site]:
     with (
         EmbeddedKafka(tmp_path / "kafka", fast_start=True) as kafka,
         Installation.create(kafka.bootstrap, prefix) as installation,
-        SchedulerProcess(installation, tmp_path / "data") as scheduler,
+        SchedulerProcess(installation, tmp_path / "data", settings=SETTINGS) as scheduler,
     ):
         topic = installation.create_target("orders")
         scheduler.start().until_owner()

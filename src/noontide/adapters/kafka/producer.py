@@ -15,6 +15,12 @@ from aiokafka.producer.transaction_manager import TransactionState
 _SENDER_COROUTINES: Final = ("_send_produce_req", "_do_add_partitions_to_txn", "_do_txn_commit")
 
 
+class _PendingBatches(set):  # type: ignore[type-arg]
+    """aiokafka takes out a batch that failed while it waited for its second try, and is no longer in: a traceback."""
+
+    remove = set.discard
+
+
 class DisposableProducer(AIOKafkaProducer):  # type: ignore[misc]
     """`AIOKafkaProducer` whose `discard` is bounded.
 
@@ -24,6 +30,7 @@ class DisposableProducer(AIOKafkaProducer):  # type: ignore[misc]
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        self._message_accumulator._pending_batches = _PendingBatches()
         self._requests: set[asyncio.Task[Any]] = set()
         for name in _SENDER_COROUTINES:
             setattr(self._sender, name, self._tracked(getattr(self._sender, name)))

@@ -30,7 +30,7 @@ def run_idle(options: IdleOptions) -> dict[str, object]:
     with set_stage() as stage:
         jobs = (one_off("idle", number, first_ms + number * step_ms) for number in range(options.jobs))
         enqueue(stage, jobs, expected=options.jobs, say=say)
-        settled_s = _settle(stage)
+        settled_s = settle(stage)
         costs = stage.costs()
         say(f"measuring for {options.seconds} s")
         stage.scheduler.pause(options.seconds)
@@ -45,7 +45,7 @@ def run_idle(options: IdleOptions) -> dict[str, object]:
         }
 
 
-def _settle(stage: Stage) -> float:
+def settle(stage: Stage) -> float:
     """Wait until the scheduler uses less than a tenth of a core, two minutes at most; returns how long it took."""
     began_s = time.monotonic()
     while time.monotonic() - began_s < QUIET_TIMEOUT_S:

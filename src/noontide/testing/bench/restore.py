@@ -14,7 +14,8 @@ from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.tail import Tail
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.partitioner import partition_for
-from noontide.testing.bench.load import Job, enqueue, every, job_id, one_off
+from noontide.testing.bench.idle import settle
+from noontide.testing.bench.load import Job, Sending, enqueue, every, job_id, one_off
 from noontide.testing.bench.report import say
 from noontide.testing.bench.stage import OWNED_TIMEOUT_S, BenchError, Stage, set_stage
 
@@ -22,6 +23,7 @@ YEAR_MS: Final = 365 * 86_400_000
 SPREAD_MS: Final = 30 * 86_400_000
 CANARIES: Final = "canary"
 FIRE_TIMEOUT_S: Final = 60.0
+IDLE_S: Final = 30.0
 OWNED_WITHIN_S_PER_JOB: Final = 0.001
 """Beside `OWNED_TIMEOUT_S`: more than ten times what was measured."""
 
@@ -34,7 +36,10 @@ class RestoreOptions:
 
 
 def run_restore(options: RestoreOptions) -> dict[str, object]:
-    """Run the bench: a clean restart, one after kill -9, and one from the log alone with the index deleted."""
+    """Run the bench: a clean restart, one after kill -9, one from the log alone with the index deleted; then idle.
+
+    `idle`: cores in use once flushes and compactions are over and nothing fires.
+    """
     with set_stage() as stage:
         canaries = _canaries(stage.layout.partitions)
         jobs = _jobs(options.jobs, canaries)
@@ -48,6 +53,10 @@ def run_restore(options: RestoreOptions) -> dict[str, object]:
         disk = {"index_mb": _size_mb(stage.scheduler.data), "topics_mb": _size_mb(stage.kafka.data_dir)}
         shutil.rmtree(stage.scheduler.data)
         log_alone = begin("from the log alone")
+        _pause(stage, canaries)
+        settle(stage)
+        costs = stage.costs()
+        stage.scheduler.pause(IDLE_S)
         return {
             "jobs": options.jobs,
             "enqueue_per_second": enqueued.accepted_per_second,
@@ -55,6 +64,7 @@ def run_restore(options: RestoreOptions) -> dict[str, object]:
             "clean": clean,
             "killed": killed,
             "log_alone": log_alone,
+            "idle": {**costs.cores(), "rss_mb": costs.scheduler.look()},
         }
 
 
@@ -71,8 +81,19 @@ def _canaries(partitions: int) -> dict[int, int]:
 def _jobs(jobs: int, canaries: dict[int, int]) -> Iterator[Job]:
     now_ms = wall_now_ms()
     step_ms = max(1, SPREAD_MS // jobs)
-    yield from (every(CANARIES, number, interval="PT1S", anchor_ms=now_ms) for number in canaries.values())
+    yield from _firing(canaries, now_ms)
     yield from (one_off("restore", number, now_ms + YEAR_MS + number * step_ms) for number in range(jobs))
+
+
+def _firing(canaries: dict[int, int], now_ms: int) -> Iterator[Job]:
+    return (every(CANARIES, number, interval="PT1S", anchor_ms=now_ms) for number in canaries.values())
+
+
+def _pause(stage: Stage, canaries: dict[int, int]) -> None:
+    """Nothing is due any more."""
+    sending = Sending(stage)
+    sending.send((key, value[:-1] + b',"paused":true}') for key, value in _firing(canaries, wall_now_ms()))
+    sending.flush()
 
 
 def _size_mb(folder: Path) -> int:
