@@ -16,7 +16,8 @@ from tests.integration.scheduler_process import SchedulerProcess
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
 EXAMPLES = 5
-OPTIONS = ("--no-access", "--setting", "lease_wait_max_ms=50", "--setting", "lease_idle_ms=1")
+SETTINGS = ("lease_wait_max_ms=50", "lease_idle_ms=1", "live_length_ms=50")
+OPTIONS = ("--no-access", *(word for each in SETTINGS for word in ("--setting", each)))
 pytestmark = pytest.mark.slow
 schema = schemathesis.openapi.from_path(FILE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, Page, expect
+from tests.adapters.oidc.issuer import AUDIENCE, ec_key, running_issuer
 from tests.conftest import RunningKafka
 from tests.integration.api_process import SECRET, ApiProcess
 from tests.integration.browser import NARROW, Visit, chromium
@@ -57,6 +59,7 @@ class Site:
     def __init__(self, url: str, browser: Browser, folder: Path, screenshots: Path) -> None:
         self.url = url
         self.guarded = ""
+        self.slots = 0
         self.tokens: dict[str, str] = {}
         self.browser = browser
         self.folder = folder
@@ -99,7 +102,10 @@ def site(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
         scheduler.start().until_owner()
         found = Site(process.url, browser, folder, screenshots)
         stack.callback(found.api.close)
-        found.guarded = stack.enter_context(ApiProcess(installation, folder, name="guarded", options=())).url
+        found.slots = installation.layout.slots
+        issuer = stack.enter_context(running_issuer(ec_key("k1")))
+        oidc = ("--oidc-issuer", issuer.url, "--oidc-audience", AUDIENCE, "--oidc-client-id", "dashboard")
+        found.guarded = stack.enter_context(ApiProcess(installation, folder, name="guarded", options=oidc)).url
         found.tokens = {
             name: made_token(installation, name, *options)
             for name, options in {
@@ -148,7 +154,7 @@ def test_make_a_job_see_its_times_first_pause_resume_and_delete_it(site: Site, v
     pressed(page, "Create")
     expect(page.get_by_role("heading", name="weekly", level=1, exact=True)).to_be_visible()
     assert b"12345678901234567890" in site.api.get("/v1/jobs/weekly").content
-    expect(page.get_by_text("does not exist in Europe/Berlin").first).to_be_visible()
+    expect(page.locator(".marks").first).to_contain_text("does not exist in Europe/Berlin")
     page.get_by_role("button", name="Pause", exact=True).click()
     page.get_by_label("Note").fill("until the new figures are in")
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
@@ -170,7 +176,7 @@ def test_start_a_run_watch_it_and_cancel_another(site: Site, visit: Callable[...
     gate = site.folder / "gate"
     site.put(
         "nightly-report",
-        payload={"until": str(gate)},
+        payload={"until": str(gate), "mail_password": "hunter2"},
         lease="PT3S",
         note="Revenue of the day before.",
         labels={"team": "finance"},
@@ -178,10 +184,16 @@ def test_start_a_run_watch_it_and_cancel_another(site: Site, visit: Callable[...
     page = visit().open("/jobs/nightly-report")
     pressed(page, "Run now", "Run now")
     expect(page.locator(".state").first).to_have_text("running")
-    expect(page.locator(".story")).to_contain_text("attempt 1 began")
+    story = page.locator(".story")
+    expect(story).to_contain_text("attempt 1 leased")
+    expect(story).to_contain_text("last heartbeat")
     gate.touch()
     expect(page.locator(".state").first).to_have_text("succeeded")
     gate.unlink()
+    content = page.locator(".content")
+    expect(content).to_contain_text('"sent": 3')
+    expect(content).to_contain_text('"mail_password": "•••"')
+    assert "hunter2" not in page.content()
     page.get_by_role("link", name="nightly-report").click()
     expect(page.get_by_role("table", name="Runs")).to_contain_text("succeeded")
     pressed(page, "Run now", "Run now")
@@ -210,6 +222,26 @@ def test_see_it_fail_and_retry_and_start_it_again(site: Site, visit: Callable[..
     page.goto(f"{site.url}/#/jobs/mail-digest/why")
     expect(page.get_by_role("table", name="Occurrences")).to_contain_text("succeeded")
     site.keep(page, "why")
+
+
+def test_somebody_new_finds_why_a_report_was_late_and_runs_it_again(site: Site, visit: Callable[..., Visit]) -> None:
+    answers = site.folder / "late-answers"
+    site.put("revenue-report", target="handler:mail", retry=RETRY, payload={"answers": str(answers)})
+    run_id = site.api.post("/v1/jobs/revenue-report/trigger").json()["run_id"]
+    eventually(lambda: site.api.get(f"/v1/runs/{run_id}").json()["attempts"], what="the first attempt fails")
+    answers.touch()
+    eventually(lambda: site.api.get(f"/v1/runs/{run_id}").json()["state"] == "succeeded", what="it ends")
+    page = visit().open("/")
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    page.get_by_label("Search").fill("report")
+    page.get_by_role("table", name="Jobs").get_by_role("link", name="revenue-report").click()
+    page.get_by_role("table", name="Runs").get_by_role("link").first.click()
+    expect(page.locator(".late")).to_contain_text("Late by")
+    expect(page.locator(".late")).to_contain_text("backoff, and waiting for a worker")
+    expect(page.locator(".story")).to_contain_text("ConnectionError: mail.example does not answer")
+    pressed(page, "Run the job again", "Run now")
+    expect(page.get_by_role("heading", level=1)).not_to_have_text(run_id)
+    expect(page.locator(".state").first).to_have_text("succeeded")
 
 
 def test_what_a_backfill_would_make_and_then_it_is_made(site: Site, visit: Callable[..., Visit]) -> None:
@@ -261,8 +293,50 @@ def test_search_filter_and_pages(site: Site, visit: Callable[..., Visit]) -> Non
     expect(rows.first).to_contain_text("many-25")
     page.get_by_label("Label").fill("team=odd")
     expect(rows).to_have_count(15)
+    expect(page.locator(".begins")).to_contain_text("many-00 many-01")
+    page.get_by_label("Order").select_option("due")
+    expect(rows).to_have_count(15)
     page.get_by_label("State").select_option("paused")
     expect(page.get_by_text("No job is like that.")).to_be_visible()
+    expect(page.get_by_text("That is all: looked at")).to_be_visible()
+
+
+def test_changes_are_pushed_and_a_lost_stream_is_said_and_begun_again(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("pushed", note="first")
+    screen = visit()
+    asked: list[str] = []
+    screen.page.on("request", lambda request: asked.append(request.url))
+    page = screen.open("/jobs/pushed")
+    expect(page.locator(".connection")).to_have_text("live")
+    for note in ("second", "third"):
+        site.put("pushed", note=note)
+        expect(page.locator(".own-note")).to_have_text(note)
+    assert sum(url.endswith("/v1/jobs/pushed") for url in asked) == 1
+    page.context.set_offline(True)
+    expect(page.get_by_text("The connection to the API is lost")).to_be_visible()
+    site.put("pushed", note="fourth")
+    page.context.set_offline(False)
+    expect(page.locator(".own-note")).to_have_text("fourth")
+    expect(page.get_by_text("The connection to the API is lost")).to_have_count(0)
+
+
+def test_what_is_due_what_ended_and_who_does_it(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("often", schedule={"every": "PT1S"})
+    page = visit().open("/")
+    figures = page.locator(".figures")
+    expect(figures).to_contain_text("Due in the next hour")
+    expect(figures.locator(".figure", has_text="Failed, last hour")).to_contain_text("dead of")
+    expect(page.get_by_role("img", name="Next hour, by minute")).to_be_visible()
+    ended = page.get_by_role("img", name="Ended:")
+    expect(ended).to_have_attribute("aria-label", re.compile(r"Ended: [1-9]"))
+    ended.focus()
+    page.keyboard.press("End")
+    expect(
+        page.locator(".said-here", has_text=re.compile("[0-9]:[0-9]{2} · "))
+    ).to_be_visible()  # what is under the mark
+    expect(page.get_by_role("table", name="Lanes")).to_contain_text("default")
+    expect(page.get_by_role("table", name="Slots").locator("tbody tr")).to_have_count(site.slots)
+    site.put("often", paused=True)
 
 
 def test_markup_stays_text(site: Site, visit: Callable[..., Visit]) -> None:
@@ -324,10 +398,13 @@ def test_who_may_only_look_has_no_buttons(site: Site, visit: Callable[..., Visit
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_the_page_says_when_the_api_is_away(site: Site, visit: Callable[..., Visit]) -> None:
-    screen = visit()
-    page = screen.open("/runs")
-    page.context.set_offline(True)
-    expect(page.get_by_text("the API does not answer")).to_be_visible()
-    page.context.set_offline(False)
-    expect(page.get_by_text("the API does not answer")).to_have_count(0)
+def test_sign_in_at_the_issuer_and_come_back_to_the_page(site: Site, visit: Callable[..., Visit]) -> None:
+    site.put("of-billing", tenant="billing")
+    screen = visit(url=site.guarded)
+    page = screen.open("/jobs")
+    page.get_by_role("button", name=re.compile("Sign in at 127.0.0.1:")).click()
+    expect(page.get_by_role("link", name="of-billing")).to_be_visible()
+    expect(page.get_by_text("user:ada")).to_be_visible()
+    assert page.url.removeprefix(site.guarded) == "/#/jobs"
+    assert [re.sub(r"^http://127.0.0.1:[0-9]+(/[a-z]+).*", r"\1", each) for each in screen.elsewhere] == ["/authorize"]
+    screen.elsewhere.clear()

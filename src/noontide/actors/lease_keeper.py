@@ -77,6 +77,14 @@ class LeaseKeeper:
         """Runs offered and running, by lane. May be asked in any thread."""
         return {name: (lane.queued, lane.held - lane.queued) for name, lane in list(self._lanes.items())}
 
+    def lease_of(self, run_id: str) -> tuple[int, int] | None:
+        """(ms since its worker was heard of, ms until it is lost) of a run that a worker holds. In any thread."""
+        held = self._held.get(run_id)
+        if held is None or not held.running or held.until_ms == NEVER_MS:
+            return None
+        left_ms = held.until_ms - self._lanes[held.lane].clock.now_ms
+        return max(0, held.hold.lease_ms - left_ms), max(0, left_ms)
+
     def collect(self, frames_max: int) -> KeeperWork:
         """Take what is to be decided now, `frames_max` frames at most."""
         count, left = min(frames_max, self._settings.frames_max), self._settings.inputs_max_bytes

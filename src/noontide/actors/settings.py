@@ -146,6 +146,10 @@ class SchedulerSettings:
     """How fast the copy of recent executions that API nodes are shown follows their topic."""
     recent_executions_ms: int = 7 * DAY_MS
     """How long the copy keeps them."""
+    search_cpu_percent: int = 30
+    """Share of one core that a process may use to look through its jobs for those who search among them."""
+    search_piece_ms: int = 20
+    """How long one look of a search takes, between two rests; it sees some 5,000 jobs."""
     verdicts_kept_max: int = 100_000
     """Verdicts in memory for API nodes that ask again; older ones are read from the index."""
     forecast_ms: int = DAY_MS

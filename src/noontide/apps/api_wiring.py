@@ -17,9 +17,10 @@ from noontide.adapters.kafka.feed import KafkaFeed
 from noontide.adapters.kafka.foreign_topics import partition_counts
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.request_line import RequestLine
+from noontide.adapters.kafka.result_reader import ResultReader
 from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
 from noontide.adapters.system_clock import boot_ms, wall_now_ms
-from noontide.apps.access.options import AccessOptions, check_exposure, open_access
+from noontide.apps.access.options import AccessOptions, browser_login, check_exposure, open_access
 from noontide.apps.agents_board import AgentsBoard
 from noontide.apps.api.app import create_app
 from noontide.apps.api.leasing import Counter, LeaseLine, Leasing
@@ -86,7 +87,10 @@ async def open_api(options: ApiOptions) -> AsyncIterator[str]:
         try:
             with serve_metrics(options.metrics, measured, demand, role="api"):
                 async with serving(measured, options.host, options.port, tls=tls) as url:
-                    yield url
+                    try:
+                        yield url
+                    finally:
+                        app.state.looks.close()  # streams are never done by themselves, and the server waits for them
         finally:
             if asking is not None:
                 await _ended(asking)
@@ -117,13 +121,18 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         leasing = Leasing(partial(_lease_line, options), limits)
         tending = asyncio.create_task(leasing.run(), name="leasing")
         stack.push_async_callback(_ended, tending)
+        login = browser_login(options.access)
+        if login is not None:
+            stack.push_async_callback(login.close)
         services = Services(
             layout=options.layout,
             config=lambda: directory.view,
             owners=owners,
             topic_exists=lambda topic: topic in partition_counts(options.connection, [topic]),
+            result_of=ResultReader(options.connection, options.layout).result_of,
             leasing=leasing,
             agents=board,
+            login=login,
             writer=Writer(directory, options.layout, line, verdicts, options.settings, secret=options.secret),
         )
         access = open_access(options.access, services.config, options.settings)

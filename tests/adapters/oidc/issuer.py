@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 from joserfc import jwt
@@ -35,6 +39,8 @@ class Issuer:
     down: bool = False
     discovery: dict[str, object] = field(default_factory=dict)
     padding: int = 0
+    lifetime_sec: int = 300
+    _codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def settings(self, **changes: Any) -> OidcSettings:
         """Settings that trust it."""
@@ -52,6 +58,30 @@ class Issuer:
         said = {name: value for name, value in {**usual, **(claims or {})}.items() if value is not None}
         return jwt.encode(named, said, key, algorithms=[str(named["alg"])])
 
+    def let_in(self, query: str) -> str:
+        """Where the browser of somebody who asks to be let in goes next: everybody is let in at once."""
+        asked = dict(parse_qsl(query))
+        self._codes[code := secrets.token_hex(8)] = asked
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
+
+    def grant(self, body: str) -> tuple[int, bytes]:
+        """A token for a code that is given back by whoever asked for it, once; or for a refresh token."""
+        given = dict(parse_qsl(body))
+        self.requests.append(f"/token {given.get('grant_type')}")
+        if given.get("grant_type") == "refresh_token":
+            good = given.get("refresh_token") == "again"
+        else:
+            asked = self._codes.pop(given.get("code", ""), {})
+            digest = sha256(given.get("code_verifier", "").encode()).digest()
+            challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+            good = (asked.get("code_challenge"), asked.get("client_id"), asked.get("redirect_uri")) == (
+                challenge, given.get("client_id"), given.get("redirect_uri"),
+            )  # fmt: skip
+        if not good:
+            return 400, b'{"error":"invalid_grant"}'
+        token = self.token(self.keys[0], {"exp": int(time.time()) + self.lifetime_sec})
+        return 200, orjson.dumps({"access_token": token, "expires_in": self.lifetime_sec, "refresh_token": "again"})
+
     def answer(self, path: str) -> tuple[int, bytes]:
         """Status and body."""
         self.requests.append(path)
@@ -60,7 +90,9 @@ class Issuer:
         if path == "/keys":
             public = [key.as_dict(private=isinstance(key, OctKey)) for key in self.keys]
             return 200, orjson.dumps({"keys": public, "padding": " " * self.padding})
-        return 200, orjson.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.discovery})
+        endpoints = {"authorization_endpoint": f"{self.url}/authorize", "token_endpoint": f"{self.url}/token"}
+        named = {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **endpoints, **self.discovery}
+        return 200, orjson.dumps(named)
 
 
 def _algorithm(key: Key) -> str:
@@ -74,7 +106,20 @@ def running_issuer(*keys: Key) -> Iterator[Issuer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = issuer.answer(self.path)
+            path, _, query = self.path.partition("?")
+            if path == "/authorize":
+                self.send_response(302)
+                self.send_header("location", issuer.let_in(query))
+                self.send_header("content-length", "0")
+                self.end_headers()
+                return
+            self._answer(*issuer.answer(self.path))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            self._answer(*issuer.grant(body.decode()))
+
+        def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def url() -> Iterator[str]:
         async with MemoryStage(layout=Layout(partitions=4, slots=2)) as stage:
             stage.register("orders")
             api = MemoryApi(stage)
-            async with serving(create_app(api.services, settings=api.settings), "127.0.0.1", 0, drain_s=1) as served:
+            app = create_app(api.services, settings=replace(api.settings, live_length_ms=50))
+            async with serving(app, "127.0.0.1", 0, drain_s=1) as served:
                 stop = asyncio.Event()
                 found.set_result((served, asyncio.get_running_loop(), stop))
                 await stop.wait()

@@ -45,7 +45,7 @@ class IssuerKeys:
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
         self._client = httpx.AsyncClient(
-            timeout=settings.fetch_timeout_sec, follow_redirects=False, verify=_trust(settings), trust_env=False
+            timeout=settings.fetch_timeout_sec, follow_redirects=False, verify=trust_of(settings), trust_env=False
         )
         self._keys: dict[str | None, IssuerKey] = {}
         self._texts: dict[str | None, bytes] = {}
@@ -159,7 +159,8 @@ def _key(text: dict[str, Any]) -> IssuerKey:
     return IssuerKey(key.key, frozenset(_RSA if named is None else (named,)))
 
 
-def _trust(settings: OidcSettings) -> ssl.SSLContext:
+def trust_of(settings: OidcSettings) -> ssl.SSLContext:
+    """Whose certificates are trusted."""
     context = ssl.create_default_context()
     if settings.ca_file is not None:
         context.load_verify_locations(settings.ca_file)

@@ -26,6 +26,7 @@ class OidcSettings:
     role_claim, tenants_claim: claims with a role (or several) and with tenant ids, or "*"; a dotted name goes into
     objects. roles: other words for roles, by word. name_claim: who it is, for the audit.
     ca_file: certificates trusted besides the usual, for the issuer.
+    client_id: of the dashboard at the issuer, a public client; None = people bring a token. scope: what it asks for.
     Raises InvalidDefinition for what cannot be.
     """
 
@@ -38,6 +39,8 @@ class OidcSettings:
     name_claim: str = "sub"
     roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
     ca_file: Path | None = None
+    client_id: str | None = None
+    scope: str = "openid"
     leeway_sec: int = 30
     """How far the clocks of issuer and API may differ."""
     keys_fresh_sec: int = 300
@@ -66,7 +69,7 @@ def _problems(settings: OidcSettings) -> list[Problem]:
     problems = []
     for name in ("issuer", "keys_url"):
         url = getattr(settings, name)
-        if url is not None and not _is_safe(url):
+        if url is not None and not is_safe(url):
             problems.append(Problem(f"/{name}", "must be an https URL (http only on this machine)"))
     if not settings.audience:
         problems.append(Problem("/audience", "is missing: what the issuer's tokens for this API have in `aud`"))
@@ -76,7 +79,7 @@ def _problems(settings: OidcSettings) -> list[Problem]:
     return problems
 
 
-def _is_safe(url: str) -> bool:
+def is_safe(url: str) -> bool:
     """https, or http that does not leave this machine: who can change the keys can be anybody."""
     parts = urlsplit(url)
     if parts.scheme == "https":

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from noontide.adapters.oidc.login import OidcLogin
 from noontide.adapters.oidc.settings import OidcSettings, is_loopback
 from noontide.adapters.oidc.verifier import OidcVerifier
 from noontide.apps.access.bearer import BearerAccess, LocalAccess
@@ -54,3 +55,9 @@ async def open_access(
     finally:
         if verifier is not None:
             await verifier.close()
+
+
+def browser_login(options: AccessOptions) -> OidcLogin | None:
+    """What lets people in at the issuer with a browser; None where no client is named for it."""
+    issuer = options.issuer
+    return OidcLogin(issuer) if options.required and issuer is not None and issuer.client_id is not None else None

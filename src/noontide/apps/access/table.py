@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from noontide.apps.api.principal import Needs
 from noontide.core.access import Need
 
-OPEN: Final = frozenset(("/healthz", "/readyz", "/v1/openapi.json"))
+OPEN: Final = frozenset(("/healthz", "/readyz", "/v1/openapi.json", "/v1/login"))
 """What is answered without asking who it is: nothing of anybody's is in it."""
 
 

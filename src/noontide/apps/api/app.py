@@ -21,15 +21,20 @@ from noontide.apps.api import (
     job_actions,
     job_lists,
     jobs,
+    live,
+    login,
     occurrences,
+    outcomes,
     preview,
     requests,
+    run_content,
     runs,
     scaling,
     shares,
     work,
 )
 from noontide.apps.api.gate import Gate
+from noontide.apps.api.looks import Looks
 from noontide.apps.api.openapi import openapi_of
 from noontide.apps.api.principal import Authenticate, everybody
 from noontide.apps.api.problems import answer_with_problems
@@ -47,6 +52,10 @@ ROUTERS: Sequence[APIRouter] = (
     preview.router,
     requests.router,
     runs.router,
+    run_content.router,
+    outcomes.router,
+    live.router,
+    login.router,
     dead_letters.router,
     configuration.router,
     calendar_diff.router,
@@ -94,6 +103,7 @@ def create_app(
         app.include_router(router)
     app.openapi = partial(openapi_of, app)  # type: ignore[method-assign] # as FastAPI's documentation has it
     app.state.traffic = Traffic()
+    app.state.looks = Looks(app, app.state.settings)
     larger = {"/v1/jobs:batch": app.state.settings.batch_max_bytes}
     app.add_middleware(Gate, settings=app.state.settings, larger=larger, traffic=app.state.traffic)
     return app

@@ -122,4 +122,4 @@ async def _noted(request: Request, who: Principal, job_id: str, patch: dict[str,
         raise InvalidDefinition.of(f"/{unknown[0]}", 'is not a known field; only "note" is')
     patch = {**patch, **said}
     found = await patched(request, who, job_id_of(job_id), orjson.dumps(patch), patch)
-    return json_response(found_job_view(found), 200, {"etag": f'"{found.etag}"'})
+    return json_response(found_job_view(found, who), 200, {"etag": f'"{found.etag}"'})

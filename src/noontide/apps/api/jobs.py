@@ -69,7 +69,7 @@ async def _repeated(request: Request, who: Principal, draft: Draft, headers: dic
         if problem.status != 404:
             raise
         return json_response({"id": draft.job.id, "tenant": draft.job.tenant, "state": "deleted"}, 200, headers)
-    return _answer(found, extra=headers)
+    return _answer(found, who, extra=headers)
 
 
 @router.get("/jobs/{job_id}", summary="Read a job")
@@ -78,7 +78,7 @@ async def read(request: Request, job_id: str, who: Viewer, if_none_match: IfNone
     found = await find_job(request, who, job_id_of(job_id))
     if if_none_match is not None and if_none_match.strip() == f'"{found.etag}"':
         return Response(status_code=304, headers={"etag": f'"{found.etag}"'})
-    return _answer(found)
+    return _answer(found, who)
 
 
 @router.put("/jobs/{job_id}", summary="Create or replace a job")
@@ -107,7 +107,7 @@ async def replace(
             idempotency_key=check_key(idempotency_key),
         )
     )
-    return _answer(await find_job(request, who, job_id))
+    return _answer(await find_job(request, who, job_id), who)
 
 
 @router.patch("/jobs/{job_id}", summary="Change some fields of a job")
@@ -115,7 +115,8 @@ async def change(request: Request, job_id: str, who: Operator, if_match: IfMatch
     """A JSON merge patch (RFC 7396) on the definition; null removes a field, what is not named stays as it is."""
     text = await body_of(request, PATCH_TYPES)
     patch = object_of(text)
-    return _answer(await patched(request, who, job_id_of(job_id), text, patch, if_match=if_match))
+    found = await patched(request, who, job_id_of(job_id), text, patch, if_match=if_match)
+    return _answer(found, who)
 
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Delete a job")
@@ -150,5 +151,5 @@ async def patched(
     return await find_job(request, who, job_id)
 
 
-def _answer(found: wire.FoundJob, *, extra: dict[str, str] | None = None) -> Response:
-    return json_response(found_job_view(found), 200, {"etag": f'"{found.etag}"', **(extra or {})})
+def _answer(found: wire.FoundJob, who: Principal, *, extra: dict[str, str] | None = None) -> Response:
+    return json_response(found_job_view(found, who), 200, {"etag": f'"{found.etag}"', **(extra or {})})

@@ -58,6 +58,9 @@ BODIES: Final[dict[tuple[str, str], Body]] = {
     ("post", "/v1/runs/{run_id}/cancel"): Body("Reason", {"reason": "wrong data"}, required=False),
     ("post", "/v1/runs/{run_id}/retry"): Body("Reason", {}, required=False),
     ("post", "/v1/dead-letters/redrive"): Body("Redrive", {"job_id": "nightly-report", "limit": 10}),
+    ("post", "/v1/login"): Body(
+        "Login", {"code": "SplxlOBe", "verifier": "dBjftJeZ4CVP", "redirect": "https://api.example/"}
+    ),
     ("post", "/v1/workers/lease"): Body(
         "Lease", {"handlers": ["resize"], "lane": "default", "max": 10, "wait_ms": 20000}
     ),
@@ -135,6 +138,7 @@ def _schemas() -> Json:
             dry_run={"type": "boolean"},
         ),
         **_work(),
+        "Login": _object(**{name: {"type": "string"} for name in ("code", "verifier", "redirect", "refresh_token")}),
         "Note": _object(note={"type": ["string", "null"]}),
         "Reason": _object(reason={"type": "string"}),
         "Configuration": {"type": "object", "description": "As `noontide config put` takes it."},

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
+from noontide.adapters.oidc.login import OidcLogin
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.apps.agents_board import AgentsBoard
 from noontide.apps.api.leasing import Leasing
@@ -22,8 +23,9 @@ class Services:
     """Everything outside of the application.
 
     config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
-    that the owner makes again. topic_exists: asks the brokers, and blocks. agents: what they say. owners, writer,
-    leasing, agents: None in tests without a broker.
+    that the owner makes again. topic_exists: asks the brokers, and blocks. result_of: the record on `results` of a run
+    (its id, and when it ended, ms); blocks. login: lets browsers in at an issuer, if there is one for them. agents:
+    what they say. owners, writer, leasing, agents: None in tests without a broker.
     """
 
     layout: Layout
@@ -31,6 +33,8 @@ class Services:
     now_ms: Callable[[], int] = field(default=wall_now_ms)
     owners: Owners | None = None
     topic_exists: Callable[[str], bool] = field(default=lambda _topic: True)
+    result_of: Callable[[str, int], bytes | None] = field(default=lambda _run_id, _ended_ms: None)
+    login: OidcLogin | None = None
     writer: Writer | None = None
     leasing: Leasing | None = None
     agents: AgentsBoard | None = None

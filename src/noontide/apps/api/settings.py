@@ -61,6 +61,22 @@ class ApiSettings:
     """Different lanes and sets of handlers that this node leases runs of at once; more are answered 503."""
     lease_idle_ms: int = 60 * SECOND_MS
     """A lane and set of handlers that nobody asks for runs of for so long is let go."""
+    live_streams_max: int = 500
+    """Pages that are told at once what changes (`/v1/live`); more are answered 503 and ask by themselves."""
+    live_streams_each_max: int = 25
+    """The same, of one token or user."""
+    live_watches_max: int = 16
+    """Addresses that one stream watches."""
+    live_looks_max: int = 1_000
+    """Different addresses that this node looks at for all streams; those beyond are answered 503."""
+    live_answer_max_bytes: int = 512 * KIB
+    """A larger answer is not sent over a stream; whoever wants it asks."""
+    live_share_percent: int = 20
+    """What is watched is looked at for this share of the time at most: an answer that takes long is asked for less."""
+    live_beat_ms: int = 10 * SECOND_MS
+    """A stream says something at least so often, so that both sides notice when it is cut."""
+    live_length_ms: int = 300 * SECOND_MS
+    """A stream ends after so long; who follows begins another, for which its token must still be good."""
     page_max: int = 1_000
     """Items on one page."""
     preview_max: int = 1_000

@@ -7,8 +7,10 @@ from typing import Any
 
 import orjson
 
+from noontide.apps.api.redaction import redacted
 from noontide.apps.port import wire
 from noontide.apps.timelines import shown_instant
+from noontide.core.access import Principal, Role
 from noontide.core.cursor import Cursor
 from noontide.core.run import Run, RunState
 from noontide.records.leases import decode_lease
@@ -36,14 +38,15 @@ def job_view(
     }
 
 
-def found_job_view(found: wire.FoundJob) -> dict[str, Any]:
-    """A job as an owner told it."""
+def found_job_view(found: wire.FoundJob, who: Principal) -> dict[str, Any]:
+    """A job as an owner told it. Who may only look does not see what looks like a secret in its definition."""
+    document = bytes(found.document)
     return job_view(
         found.id,
         tenant=found.tenant,
         etag=found.etag,
         created_ms=found.created_ms,
-        document=bytes(found.document),
+        document=document if who.role.covers(Role.OPERATOR) else redacted(document)[0],
         cursor=cursor_of(found),
     )
 
@@ -108,7 +111,10 @@ def run_view(found: wire.FoundRun) -> dict[str, Any]:
     run_id = found.id.encode()
     live = wire.text_of(found.live)
     if live is not None:
-        return live_view(decode_lease(run_id, live))
+        view = live_view(decode_lease(run_id, live))
+        if found.lease is not None:
+            view["lease"] = dict(zip(("heard_ago_ms", "left_ms"), found.lease, strict=True))
+        return view
     if found.closed:
         return execution_view(orjson.loads(bytes(found.closed[0])))
     return dead_view(found)

@@ -46,6 +46,13 @@ _OPTIONS = (
         "--oidc-name-claim", default="sub", show_default=True, help="Claim with the name that the audit shows."
     ),
     click.option(
+        "--oidc-client-id", envvar="NOONTIDE_OIDC_CLIENT_ID", show_envvar=True,
+        help="Public client of the dashboard: people sign in at the issuer.",
+    ),
+    click.option(
+        "--oidc-scope", envvar="NOONTIDE_OIDC_SCOPE", default="openid", show_default=True, help="What it asks for."
+    ),
+    click.option(
         "--oidc-ca-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Certificates trusted besides the usual, for the issuer.",
     ),
@@ -78,6 +85,8 @@ def access_of(given: dict[str, Any]) -> AccessOptions:
         name_claim=given["oidc_name_claim"],
         roles=_roles(given["oidc_roles"]),
         ca_file=given["oidc_ca_file"],
+        client_id=given["oidc_client_id"],
+        scope=given["oidc_scope"],
     )
     return AccessOptions(required=True, issuer=issuer)
 

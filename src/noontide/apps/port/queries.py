@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
+from operator import add
 from typing import assert_never
 
 import msgspec
@@ -14,21 +15,22 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.apps.port import wire
 from noontide.apps.port.board import API_REQUESTS, Board
-from noontide.apps.port.matching import execution_matches, job_matches, live_matches, tied_of
+from noontide.apps.port.job_pages import JobPages, found_job
+from noontide.apps.port.matching import execution_matches, live_matches, tied_of
 from noontide.apps.port.recents import Entry, Recents
-from noontide.apps.port.scanning import Readable, Row, rows_after
+from noontide.apps.port.scanning import Readable, rows_after
 from noontide.apps.port.shared import SharedQueries
 from noontide.ports.due_index import DueIndex, IndexFailed
 from noontide.records import rows
-from noontide.records.job_row import JobRow, decode_job_row
-from noontide.records.state import verdict_record_key
+from noontide.records.job_row import decode_job_row
+from noontide.records.leases import decode_lease
+from noontide.records.state import decode_cursor, verdict_record_key
 from noontide.records.topics import Layout
 
 SCANNED_MAX = 2_000
 """Rows looked at for one page; a page may be shorter than asked for, and says how far it looked."""
 CLOSED_SINCE_MAX = 5_000
 RUN_LINES_MAX = 20
-_CHUNK = 64
 _CAUGHT_UP_S, _CAUGHT_UP_POLL_S = 1.0, 0.005
 
 
@@ -50,6 +52,7 @@ class Queries:
         self._recents = recents
         self._verdict_retention_ms = settings.verdict_retention_ms
         self._shared = SharedQueries(layout, readable, self._open, settings)
+        self._job_pages = JobPages(layout, self._open, settings)
 
     async def answer(self, question: wire.Asked) -> wire.Answered:
         """One answer; Moved when a slot is not here, or closes while it is read."""
@@ -64,8 +67,8 @@ class Queries:
         match question:
             case wire.Jobs():
                 return self._jobs(question)
-            case wire.JobPage():
-                return self._job_page(question)
+            case wire.JobPage() | wire.DuePage():
+                return await self._job_pages.of(question)
             case wire.Ties():
                 return self._ties(question)
             case wire.Verdicts():
@@ -78,9 +81,20 @@ class Queries:
                 return await self._runs(question)
 
     async def _runs(
-        self, question: wire.RunStory | wire.LivePage | wire.DeadPage | wire.Executions | wire.History
+        self,
+        question: wire.RunStory
+        | wire.RunContent
+        | wire.LivePage
+        | wire.DeadPage
+        | wire.Executions
+        | wire.History
+        | wire.Ended,
     ) -> wire.Answered:
         match question:
+            case wire.RunContent():
+                return self._run_content(question)
+            case wire.Ended():
+                return self._ended(question)
             case wire.RunStory():
                 return await self._run_story(question)
             case wire.LivePage():
@@ -112,43 +126,9 @@ class Queries:
         found = zip(question.ids, values[::2], values[1::2], strict=True)
         return wire.FoundJobs(
             jobs=[
-                None if row is None else _found_job(job_id, decode_job_row(row), cursor)
-                for job_id, row, cursor in found
+                None if row is None else found_job(job_id, decode_job_row(row), cursor) for job_id, row, cursor in found
             ]
         )
-
-    def _job_page(self, question: wire.JobPage) -> wire.FoundJobs:
-        indexes = {slot: self._open(slot)[1] for slot in question.slots}
-        after = question.after.encode()
-        streams = (
-            rows_after(index, number, b"j", after)
-            for slot, index in indexes.items()
-            for number in self._layout.partitions_of(slot)
-        )
-        merged = islice(heapq.merge(*streams), SCANNED_MAX)
-        found: list[wire.FoundJob | None] = []
-        scanned, job_id = 0, ""
-        while chunk := list(islice(merged, _CHUNK)):
-            scanned += len(chunk)
-            for job_id, row, cursor in self._with_cursors(chunk, indexes):
-                if job_matches(job_id, row, cursor, question.filter):
-                    found.append(_found_job(job_id, row, cursor))
-                    if len(found) == question.limit:
-                        return wire.FoundJobs(jobs=found, reached=job_id)
-        return wire.FoundJobs(jobs=found, reached=chunk_end(scanned, job_id))
-
-    def _with_cursors(
-        self, chunk: list[Row], indexes: dict[int, DueIndex]
-    ) -> Iterator[tuple[str, JobRow, bytes | None]]:
-        """Rows with the cursors of their jobs, in the same order."""
-        by_slot: dict[int, list[bytes]] = {}
-        for job_id, partition, _ in chunk:
-            by_slot.setdefault(self._layout.slot_of(partition), []).append(rows.cursor_key(partition, job_id))
-        cursors: dict[bytes, bytes | None] = {}
-        for slot, keys in by_slot.items():
-            cursors.update(zip(keys, indexes[slot].get_many(keys), strict=True))
-        for job_id, partition, value in chunk:
-            yield job_id.decode(), decode_job_row(value), cursors[rows.cursor_key(partition, job_id)]
 
     def _ties(self, question: wire.Ties) -> wire.FoundTies:
         slot, _ = self._open(question.slot)
@@ -203,8 +183,36 @@ class Queries:
             live=_raw(live),
             dead=_raw(dead),
             closed=[msgspec.Raw(each.execution) for each in closed],
+            lease=None if live is None else slot.keeper.lease_of(question.run_id),
         )
         return wire.FoundRuns(runs=[run])
+
+    def _run_content(self, question: wire.RunContent) -> wire.FoundContent:
+        """The kept definition; else the job as it is, which a live run of the same version was claimed with."""
+        _, index = self._open(question.slot)
+        run_id, job_id = question.run_id.encode(), question.run_id.rpartition(":")[0].encode()
+        number = self._layout.partition_of(job_id)
+        keys = [rows.claimed_key(number, run_id), rows.job_key(number, job_id), rows.cursor_key(number, job_id)]
+        kept, job, cursor, live = index.get_many([*keys, rows.live_key(number, run_id)])
+        row = kept or job
+        if row is None:
+            return wire.FoundContent()
+        decoded = decode_job_row(row)
+        return wire.FoundContent(
+            document=msgspec.Raw(decoded.document),
+            claimed=kept is not None or (live is not None and decode_lease(run_id, live).etag == decoded.etag),
+            tenant=decoded.tenant,
+            changed_ms=decoded.created_ms if cursor is None else decode_cursor(cursor).accepted_ms,
+        )
+
+    def _ended(self, question: wire.Ended) -> wire.FoundEnded:
+        minutes: dict[int, list[int]] = {}
+        for number in question.slots:
+            self._open(number)
+            for minute, counts in self._recents.ended(number, question.first, question.stop, question.tenants):
+                known = minutes.get(minute)
+                minutes[minute] = list(counts) if known is None else list(map(add, known, counts))
+        return wire.FoundEnded(minutes=minutes)
 
     def _leases(self, question: wire.Leases) -> wire.FoundRuns:
         _, index = self._open(question.slot)
@@ -314,17 +322,6 @@ class Queries:
 def chunk_end(scanned: int, last: str) -> str | None:
     """How far a look went: to the end when it met fewer rows than it may."""
     return last if scanned == SCANNED_MAX else None
-
-
-def _found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
-    return wire.FoundJob(
-        id=job_id,
-        tenant=row.tenant,
-        etag=row.etag,
-        created_ms=row.created_ms,
-        document=msgspec.Raw(row.document),
-        cursor=_raw(cursor),
-    )
 
 
 def _line(slot: int, entry: Entry) -> wire.Line:

@@ -6,6 +6,7 @@ A thread follows the topic at a measured pace, so that a wave of runs is not slo
     o     offset, inverted                                    append time (u64) | execution
     j     job id | 0 | offset, inverted                       empty
     r     run id | 0 | offset, inverted                       empty
+    m     minute | tenant                                     how many ended, and how late; see `tallies`
     p                                                         next offset to read (u64) | oldest offset kept (u64)
 
 Inverted offsets sort the newest first.
@@ -22,11 +23,12 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
+from noontide.apps.port.tallies import Counts, Tallies, counts_between, outdated
 from noontide.ports.due_index import DueIndex, IndexBatch, IndexFailed
 from noontide.ports.record_log import Doubt, Incoming, TopicPartition
 
 log = logging.getLogger("noontide.port")
-FORMAT_ID = "recents-1"
+FORMAT_ID = "recents-2"
 
 _U64, _POSITION = struct.Struct(">Q"), struct.Struct(">QQ")
 _LAST = 2**64 - 1
@@ -83,6 +85,7 @@ class Recents:
         self._oldest: dict[int, int] = {}
         self._stop = threading.Event()
         self._batches = 0
+        self._tallies = Tallies(index)
         self._thread = threading.Thread(target=self._run, name="recents", daemon=True)
 
     # --- reading
@@ -111,6 +114,10 @@ class Recents:
         prefix = bytes([slot]) + b"o"
         found = self._index.scan(prefix, prefix + _inverted(offset) + b"\0", limit)
         return [_entry(key, value) for key, value in found]
+
+    def ended(self, slot: int, first: int, stop: int, tenants: list[str] | None) -> Iterator[tuple[int, Counts]]:
+        """Counts of the minutes `first` .. `stop` - 1 (since the epoch); see `tallies`."""
+        return counts_between(self._index, slot, first, stop, tenants)
 
     def _offsets(self, slot: int, kind: bytes, name: bytes, before: int | None, limit: int) -> Iterator[int]:
         prefix = bytes([slot]) + kind + name + b"\0"
@@ -162,6 +169,7 @@ class Recents:
 
     def begin(self, slots: frozenset[int]) -> dict[TopicPartition, int]:
         """Where to go on; a copy that is ahead of the topic is of a topic that is gone, and is thrown away."""
+        self._tallies.forget()
         partitions = [TopicPartition(self._source.topic, slot) for slot in sorted(slots)]
         ends, starts = self._source.ends(partitions), {}
         for at in partitions:
@@ -188,6 +196,7 @@ class Recents:
             if not self._oldest[slot]:
                 self._oldest[slot] = record.offset
             positions[slot] = record.offset + 1
+        self._tallies.add_to(batch, records)
         self._batches += 1
         if self._batches % _PRUNE_EVERY == 1:
             self._prune(batch, max(record.appended_ms for record in records) - self._retention_ms)
@@ -199,6 +208,7 @@ class Recents:
     def _prune(self, batch: IndexBatch, until_ms: int) -> None:
         """Remove what is older."""
         for slot, oldest in self._oldest.items():
+            batch.deleted_ranges.append(outdated(slot, until_ms))
             prefix = bytes([slot]) + b"o"
             start, stop = prefix + _inverted(oldest + _PRUNED_MAX), prefix + _inverted(oldest) + b"\0"
             for key, value in reversed(self._index.scan(start, stop, _PRUNED_MAX + 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import islice
 from operator import add
@@ -14,7 +15,6 @@ from noontide.apps.port.forecasts import Forecasts
 from noontide.apps.port.foreseen import answer_of
 from noontide.apps.port.scanning import Readable, rows_after
 from noontide.apps.shares import lane_shares, limiter_shares
-from noontide.core.run import RunState
 from noontide.ports.due_index import DueIndex
 from noontide.records import rows, state
 from noontide.records.leases import decode_lease
@@ -23,6 +23,7 @@ from noontide.records.topics import Layout
 
 RUNS_SCANNED_MAX = 5_000
 """Live runs looked at per partition."""
+_STATE, _RUNNING, _LANE = b'{"state":"', b'{"state":"running"', b'"lane":"'
 Question = wire.Workers | wire.Shares | wire.Loads | wire.Forecast
 
 
@@ -44,7 +45,7 @@ class SharedQueries:
         """One answer."""
         match question:
             case wire.Workers():
-                return self._workers(question)
+                return await self._workers(question)
             case wire.Shares():
                 return self._shares(question)
             case wire.Loads():
@@ -54,20 +55,23 @@ class SharedQueries:
             case _:
                 assert_never(question)
 
-    def _workers(self, question: wire.Workers) -> wire.FoundWorkers:
+    async def _workers(self, question: wire.Workers) -> wire.FoundWorkers:
         workers: dict[tuple[str, str], wire.WorkerCount] = {}
         lanes: dict[str, dict[str, int]] = {}
         for slot in question.slots:
-            _, index = self._open(slot)
             for number in self._layout.partitions_of(slot):
+                _, index = self._open(slot)
                 for run_id, _, value in islice(rows_after(index, number, b"l", b""), RUNS_SCANNED_MAX):
-                    run = decode_lease(run_id, value)
-                    if not run.lane:
+                    if not value.startswith(_RUNNING):  # most of many wait, and are only counted
+                        _count_waiting(lanes, value)
                         continue
-                    states = lanes.setdefault(run.lane, {})
-                    states[run.state] = states.get(run.state, 0) + 1
-                    if run.state is RunState.RUNNING and run.worker is not None:
-                        _count(workers, run.worker, run.lane, run.granted_ms)
+                    run = decode_lease(run_id, value)
+                    if run.lane:
+                        states = lanes.setdefault(run.lane, {})
+                        states[run.state] = states.get(run.state, 0) + 1
+                        if run.worker is not None:
+                            _count(workers, run.worker, run.lane, run.granted_ms)
+                await asyncio.sleep(0)
         return wire.FoundWorkers(workers=list(workers.values()), lanes=lanes)
 
     async def _forecast(self, question: wire.Forecast) -> wire.FoundForecast:
@@ -105,6 +109,17 @@ class SharedQueries:
             limiters=[(each.limiter, *each[5:]) for each in limiter_shares(given, runs, NO_LIMITS)],
             lanes=[(each.lane, *each[3:]) for each in lane_shares(runs, NO_LIMITS)],
         )
+
+
+def _count_waiting(lanes: dict[str, dict[str, int]], lease: bytes) -> None:
+    """Count a run that nobody works on, by the text of its lease, whose first field is the state."""
+    at = lease.find(_LANE)
+    if at < 0:
+        return
+    start = at + len(_LANE)
+    lane, state = lease[start : lease.index(b'"', start)].decode(), lease[len(_STATE) : lease.index(b'"', len(_STATE))]
+    states = lanes.setdefault(lane, {})
+    states[state.decode()] = states.get(state.decode(), 0) + 1
 
 
 def _count(workers: dict[tuple[str, str], wire.WorkerCount], worker: str, lane: str, granted_ms: int) -> None:

@@ -12,52 +12,27 @@ from __future__ import annotations
 
 import msgspec
 
+from noontide.apps.port.wire_jobs import (
+    NOTHING,
+    Answer,
+    DuePage,
+    FoundJob,
+    FoundJobs,
+    JobFilter,
+    JobPage,
+    Jobs,
+    Question,
+    due_place,
+)  # fmt: skip
+
+__all__ = ("NOTHING", "DuePage", "FoundJob", "FoundJobs", "JobFilter", "JobPage", "Jobs", "due_place")
 ASK, VERDICTS, HEALTH = "/internal/ask", "/internal/verdicts", "/internal/health"
-NOTHING = msgspec.Raw(b"null")
 
 
 def text_of(raw: msgspec.Raw) -> bytes | None:
     """The JSON text; None where there is nothing."""
     text = bytes(raw)
     return None if text == b"null" else text
-
-
-class Question(msgspec.Struct, tag_field="ask", kw_only=True, omit_defaults=True):
-    """One question; the classes below say which there are."""
-
-
-class Jobs(Question, tag="jobs"):
-    """The jobs of these ids, all of one slot."""
-
-    slot: int
-    ids: list[str]
-
-
-class JobFilter(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Which jobs are wanted; None = any. labels: name and value (None = any). text: in id, note or target.
-
-    calendar: that use it.
-    """
-
-    tenants: tuple[str, ...] | None = None
-    state: str | None = None
-    target: str | None = None
-    text: str | None = None
-    labels: tuple[tuple[str, str | None], ...] = ()
-    calendar: str | None = None
-
-
-class JobPage(Question, tag="job-page"):
-    """Jobs of some slots in the order of their ids, after an id."""
-
-    slots: list[int]
-    after: str
-    limit: int
-    filter: JobFilter
-
-    def of(self, slots: list[int]) -> JobPage:
-        """The same question about other slots."""
-        return JobPage(slots=slots, after=self.after, limit=self.limit, filter=self.filter)
 
 
 class RunStory(Question, tag="run"):
@@ -156,6 +131,22 @@ class Forecast(Question, tag="forecast", kw_only=True):
     details: list[int] = []
 
 
+class Ended(Question, tag="ended"):
+    """Runs that ended in some minutes of some slots. first, stop: minutes since the epoch; tenants: None = of all."""
+
+    slots: list[int]
+    first: int
+    stop: int
+    tenants: list[str] | None = None
+
+
+class RunContent(Question, tag="content"):
+    """What a run was given: the definition it was claimed with, or the job as it is now."""
+
+    slot: int
+    run_id: str
+
+
 class Ties(Question, tag="ties"):
     """Who waits for some jobs, and for whom they wait; all of one slot."""
 
@@ -172,7 +163,9 @@ class Loads(Question, tag="loads"):
 Asked = (
     Jobs
     | JobPage
+    | DuePage
     | RunStory
+    | RunContent
     | Leases
     | LivePage
     | DeadPage
@@ -182,13 +175,10 @@ Asked = (
     | Workers
     | Shares
     | Forecast
+    | Ended
     | Loads
     | Ties
 )
-
-
-class Answer(msgspec.Struct, tag_field="is", kw_only=True, omit_defaults=True):
-    """One answer."""
 
 
 class Moved(Answer, tag="moved"):
@@ -197,34 +187,17 @@ class Moved(Answer, tag="moved"):
     slot: int
 
 
-class FoundJob(msgspec.Struct, kw_only=True):
-    """A job and where it stands. document: the accepted definition; cursor: as on `state`. Times in ms."""
-
-    id: str
-    tenant: str
-    etag: str
-    created_ms: int
-    document: msgspec.Raw
-    cursor: msgspec.Raw = NOTHING
-
-
-class FoundJobs(Answer, tag="jobs"):
-    """In the order of the ids; None for those that are not there.
-
-    reached: the id up to which a page was looked for; None = to the end.
-    """
-
-    jobs: list[FoundJob | None]
-    reached: str | None = None
-
-
 class FoundRun(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A run. live, dead: the record as on `leases`; closed: its lines of `executions`, the newest first."""
+    """A run. live, dead: the record as on `leases`; closed: its lines of `executions`, the newest first.
+
+    lease: of one that a worker holds, (ms since it was heard of, ms until it is lost).
+    """
 
     id: str
     live: msgspec.Raw = NOTHING
     dead: msgspec.Raw = NOTHING
     closed: list[msgspec.Raw] = []
+    lease: tuple[int, int] | None = None
 
 
 class FoundRuns(Answer, tag="runs"):
@@ -315,6 +288,24 @@ class FoundForecast(Answer, tag="forecast"):
     merged: bool = False
 
 
+class FoundEnded(Answer, tag="ended"):
+    """Counts by minute since the epoch, as `tallies` has them; minutes without any are left out."""
+
+    minutes: dict[int, list[int]]
+
+
+class FoundContent(Answer, tag="content"):
+    """document: a definition; claimed: whether it is the one the run was claimed with, else the job's present one.
+
+    tenant: whose; changed_ms: when the job's present definition was accepted.
+    """
+
+    document: msgspec.Raw = NOTHING
+    claimed: bool = False
+    tenant: str = ""
+    changed_ms: int = 0
+
+
 class Tied(msgspec.Struct, array_like=True):
     """A job of the graph. after: its upstreams; dependants: jobs that wait for it, if it exists or not."""
 
@@ -341,7 +332,7 @@ class FoundLoads(Answer, tag="loads"):
 
 Answered = (
     FoundTies | FoundLoads | FoundShares | Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
-    | FoundForecast
+    | FoundForecast | FoundEnded | FoundContent
 )  # fmt: skip
 
 encode = msgspec.json.Encoder().encode

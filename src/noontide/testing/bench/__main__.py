@@ -11,6 +11,7 @@ import click
 
 from noontide.core.errors import NoontideError
 from noontide.testing.bench.api import ApiOptions, run_api_bench
+from noontide.testing.bench.dashboard import DashboardOptions, run_dashboard
 from noontide.testing.bench.enqueue import EnqueueOptions, run_enqueue
 from noontide.testing.bench.failover import FailoverOptions, run_failover
 from noontide.testing.bench.flood import FloodOptions, run_flood
@@ -193,6 +194,17 @@ def api(seconds: float, connections: int, rate: int, as_json: bool) -> None:  # 
     """Creates (flat out, and their time at a rate), reads and batches over HTTP."""
     options = ApiOptions(seconds=seconds, connections=connections, rate=rate)
     _run("api", lambda: run_api_bench(options), as_json=as_json)
+
+
+@main.command()
+@jobs_of(1_000_000)
+@click.option("--rate", default=1_000, show_default=True, type=click.IntRange(1), help="Jobs due per second meanwhile.")
+@click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="Of each part.")
+@as_json
+def dashboard(jobs: int, rate: int, seconds: int, as_json: bool) -> None:  # noqa: FBT001
+    """Nobody looks; a browser opens pages; people search: first paints, times of searches, and how late runs are."""
+    options = DashboardOptions(jobs=jobs, rate=rate, seconds=seconds)
+    _run("dashboard", lambda: run_dashboard(options), as_json=as_json)
 
 
 @main.command()

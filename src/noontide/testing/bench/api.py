@@ -58,7 +58,7 @@ def run_api_bench(options: ApiOptions) -> dict[str, object]:
     """All parts one after another; `missing` counts acknowledged jobs that are not on `jobs`."""
     secret = secrets.token_urlsafe()
     os.environ["NOONTIDE_INTERNAL_SECRET"] = secret
-    with set_stage(extra=("--internal-host", "127.0.0.1")) as stage, _api(stage) as (url, meter):
+    with set_stage(extra=("--internal-host", "127.0.0.1")) as stage, api_of(stage) as (url, meter):
         import uvloop
 
         costs = stage.costs()
@@ -67,7 +67,7 @@ def run_api_bench(options: ApiOptions) -> dict[str, object]:
 
 
 @contextmanager
-def _api(stage: Stage) -> Iterator[tuple[str, Meter]]:
+def api_of(stage: Stage) -> Iterator[tuple[str, Meter]]:
     """`noontide api` with its shipped defaults; its URL and its costs."""
     command = [sys.executable, "-m", "noontide.apps.cli.main", "api", "--bootstrap", stage.kafka.bootstrap]
     log_path = stage.folder / "api.log"

@@ -1,12 +1,13 @@
 // The public API: the token of this tab, problem documents as errors, numbers as they were written.
 
 const TOKEN = "noontide.token";
+const REFRESH = "noontide.refresh";
 const WAIT_MS = 30_000; // longer than the API itself waits for an owner or a verdict
 
 export const token = {
   get: () => sessionStorage.getItem(TOKEN),
   set: (value) => sessionStorage.setItem(TOKEN, value),
-  forget: () => sessionStorage.removeItem(TOKEN),
+  forget: () => { sessionStorage.removeItem(TOKEN); sessionStorage.removeItem(REFRESH); },
 };
 
 export class Problem extends Error {
@@ -27,24 +28,43 @@ function exactly(_key, value, context) {
 
 export const parse = (text) => JSON.parse(text, exactly);
 
-export async function call(method, path, { query, body, headers, signal, exact } = {}) {
-  const given = new URLSearchParams();
-  for (const [name, value] of Object.entries(query || {})) {
-    if (value !== undefined && value !== null && value !== "") given.set(name, value);
+export function problemOf(status, text) {
+  try {
+    return new Problem(status, JSON.parse(text) || {});
+  } catch {
+    return new Problem(status, { detail: text.slice(0, 300) });
   }
-  const known = token.get();
+}
+
+// A path with what it asks for; nothing for what is empty. query: an object, or pairs.
+export function address(path, query) {
+  const given = new URLSearchParams();
+  for (const [name, value] of Array.isArray(query) ? query : Object.entries(query || {})) {
+    if (value !== undefined && value !== null && value !== "") given.append(name, value);
+  }
+  return given.size ? `${path}?${given}` : path;
+}
+
+const who = () => (token.get() ? { authorization: `Bearer ${token.get()}` } : {});
+
+// A stream of events, once it has begun. Throws a Problem that has a status when it is refused.
+export async function opened(path, signal) {
+  const answer = await fetch(path, { signal, credentials: "omit", cache: "no-store", headers: who() });
+  if (answer.status === 401) window.dispatchEvent(new Event("noontide:login"));
+  if (!answer.ok) throw problemOf(answer.status, await answer.text());
+  return answer;
+}
+
+// text: give the text of the answer as it came.
+export async function call(method, path, { query, body, headers, signal, exact, text: plain } = {}) {
   let answer;
   try {
-    answer = await fetch(given.size ? `${path}?${given}` : path, {
+    answer = await fetch(address(path, query), {
       method,
       signal: AbortSignal.any([AbortSignal.timeout(WAIT_MS), ...(signal ? [signal] : [])]),
       credentials: "omit",
       cache: "no-store",
-      headers: {
-        ...(known ? { authorization: `Bearer ${known}` } : {}),
-        ...(body === undefined ? {} : { "content-type": "application/json" }),
-        ...headers,
-      },
+      headers: { ...who(), ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
     });
   } catch (error) {
@@ -52,16 +72,12 @@ export async function call(method, path, { query, body, headers, signal, exact }
     throw new Problem(0, { detail: "the API does not answer" });
   }
   const text = await answer.text();
-  let document = null;
-  try {
-    document = text ? (exact ? parse(text) : JSON.parse(text)) : null;
-  } catch {
-    document = { detail: text.slice(0, 300) };
-  }
   if (!answer.ok) {
-    if (answer.status === 401) window.dispatchEvent(new Event("noontide:login"));
-    throw new Problem(answer.status, document || {});
+    if (answer.status === 401 && path !== "/v1/login") window.dispatchEvent(new Event("noontide:login"));
+    throw problemOf(answer.status, text);
   }
+  if (plain) return text;
+  const document = text ? (exact ? parse(text) : JSON.parse(text)) : null;
   if (answer.status === 202 && document?.state === "pending") return decided(answer.headers.get("location"));
   return document;
 }
@@ -86,11 +102,11 @@ export const jobPath = (id) => `/v1/jobs/${encodeURIComponent(id)}`;
 export const runPath = (id) => `/v1/runs/${encodeURIComponent(id)}`;
 
 // All pages of a list up to a bound; `more` says that it was reached.
-export async function pages(path, query, most) {
+export async function pages(path, query, most, signal) {
   const items = [];
   let cursor = null;
   do {
-    const page = await get(path, { ...query, limit: Math.min(1000, most - items.length), cursor });
+    const page = await get(path, { ...query, limit: Math.min(1000, most - items.length), cursor }, signal);
     items.push(...page.items);
     cursor = page.next_cursor;
   } while (cursor && items.length < most);

@@ -1,6 +1,7 @@
 // Small parts that the pages share.
 import { html, useEffect, useRef, useState } from "/assets/view.js";
 import { STATES } from "/assets/words.js";
+import { useNow } from "/assets/live.js";
 import { inZone, knowsZone, relative, viewerZone } from "/assets/times.js";
 
 export const jobLink = (id) => `#/jobs/${encodeURIComponent(id)}`;
@@ -13,10 +14,11 @@ export const State = ({ of }) => html`<span class="state state-${String(of)}" ti
 
 // An instant in a zone, and in the viewer's own when that is another.
 export function Instant({ at, zone, seconds, both, ago }) {
+  const now = useNow(ago ? 1000 : 60_000);
   if (!at) return html`<span class="quiet">–</span>`;
   const shown = zone && knowsZone(zone) ? zone : zone ? "UTC" : viewerZone;
   const own = both && shown !== viewerZone ? inZone(at, viewerZone, { seconds }) : null;
-  const under = [own && own !== inZone(at, shown, { seconds }) ? `${own} here` : null, ago ? relative(at) : null].filter(Boolean);
+  const under = [own && own !== inZone(at, shown, { seconds }) ? `${own} here` : null, ago ? relative(at, now) : null].filter(Boolean);
   return html`<span class="instant">
     <time datetime=${at} title=${`${at} · ${shown}`}>${inZone(at, shown, { seconds })}</time>
     ${zone && both ? html` <span class="quiet zone">${shown}</span>` : null}
@@ -24,7 +26,10 @@ export function Instant({ at, zone, seconds, both, ago }) {
   </span>`;
 }
 
-export const Ago = ({ at }) => (at ? html`<time datetime=${at} title=${`${inZone(at)} ${viewerZone}`}>${relative(at)}</time>` : html`<span class="quiet">–</span>`);
+export function Ago({ at }) {
+  const now = useNow();
+  return at ? html`<time datetime=${at} title=${`${inZone(at)} ${viewerZone}`}>${relative(at, now)}</time>` : html`<span class="quiet">–</span>`;
+}
 
 export function Failure({ error }) {
   if (!error) return null;

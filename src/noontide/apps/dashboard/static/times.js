@@ -36,6 +36,12 @@ export function clock(instant) {
   return `${inZone(at, viewerZone, { seconds: true }).slice(11)}.${String(at % 1000).padStart(3, "0")}`;
 }
 
+export const clockIn = (instant) => inZone(instant).slice(11, 16);
+export const dayIn = (instant, zone) => inZone(instant, zone).slice(5, 10);
+
+const grouped = new Intl.NumberFormat("en-GB");
+export const count = (number) => (typeof number === "number" ? grouped.format(number) : "–");
+
 const UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]];
 
 // 412 ms, 9.0 s, 3 min 20 s, 2 d 4 h

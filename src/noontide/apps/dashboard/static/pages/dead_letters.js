@@ -1,8 +1,9 @@
 // Dead letters: grouped by what killed them, so that one press starts all of a kind again.
 import { html, useState } from "/assets/view.js";
 import { pages, post } from "/assets/api.js";
-import { useLive } from "/assets/live.js";
-import { Ask, Empty, Failure, Instant, Waiting, jobLink, mayChange, runLink, say } from "/assets/parts.js";
+import { useAsked } from "/assets/live.js";
+import { Ask, Empty, Failure, Instant, Table, Waiting, jobLink, mayChange, runLink, say } from "/assets/parts.js";
+import { count } from "/assets/times.js";
 
 const MOST = 5000;
 const SHOWN = 20;
@@ -29,21 +30,35 @@ function groupsOf(runs) {
 }
 
 export function DeadLetters({ who, query }) {
-  const job = query.get("job") || undefined;
-  const { data, error, again } = useLive(() => pages("/v1/dead-letters", { job }, MOST), 5000, [job]);
+  const [filter, setFilter] = useState({ job: query.get("job") || "", tenant: "", reason: "" });
+  const { data, error, again } = useAsked((signal) => pages("/v1/dead-letters", { job: filter.job, tenant: filter.tenant }, MOST, signal), 5000, [filter.job, filter.tenant]);
   const [chosen, setChosen] = useState(null);
-  if (!data) return html`<h1>Dead letters</h1><${Waiting} error=${error} />`;
-  const groups = groupsOf(data.items);
-  return html`<div class="head"><h1>Dead letters</h1><span class="quiet">${data.items.length}${data.more ? "+" : ""} ${data.items.length === 1 ? "run" : "runs"}${job ? ` of ${job}` : ""}</span></div>
+  const set = (name) => (event) => setFilter({ ...filter, [name]: event.target.value.trim() });
+  const sought = filter.reason.toLowerCase();
+  const found = (data?.items || []).filter((run) => !sought || cause(run).toLowerCase().includes(sought));
+  const groups = groupsOf(found);
+  const filtered = Object.values(filter).some(Boolean);
+  return html`<div class="head"><h1>Dead letters</h1>${data ? html`<span class="quiet">${count(found.length)}${data.more ? "+" : ""} ${found.length === 1 ? "run" : "runs"}</span>` : null}
+      ${mayChange(who) && groups.length > 1 ? html`<div class="buttons"><button type="button" onClick=${() => setChosen({ name: filtered ? "all that are like that" : "all of them", runs: found })}>Start all ${count(found.length)} again</button></div>` : null}</div>
+    <form class="filters few" role="search" onSubmit=${(event) => event.preventDefault()}>
+      <label>Job<input value=${filter.job} onChange=${set("job")} placeholder="its whole id" maxlength="200" /></label>
+      <label>Reason<input value=${filter.reason} onInput=${set("reason")} placeholder="a part of it" maxlength="200" /></label>
+      <label>Tenant<input value=${filter.tenant} onChange=${set("tenant")} placeholder="any" maxlength="100" /></label>
+    </form>
     <${Failure} error=${error} />
-    ${data.more ? html`<p class="quiet">Of more than ${MOST} the first by id are shown.</p>` : null}
-    ${groups.length ? null : html`<${Empty}>Nothing is dead.<//>`}
+    ${data || error ? null : html`<${Waiting} />`}
+    ${data?.more ? html`<p class="quiet">Of more than ${count(MOST)} the first by id are shown; start these again, then the next are.</p>` : null}
+    ${data && !groups.length ? html`<${Empty}>${filtered ? "No dead run is like that." : "Nothing is dead."}<//>` : null}
     ${groups.map((group) => html`<section class="group" key=${group.name} aria-label=${group.name}>
-      <header><h2>${group.name}</h2><span class="quiet">${group.runs.length} ${group.runs.length === 1 ? "run" : "runs"} of ${group.jobs.size} ${group.jobs.size === 1 ? "job" : "jobs"}</span>
+      <header><h2>${group.name}</h2><span class="quiet">${count(group.runs.length)} ${group.runs.length === 1 ? "run" : "runs"} of ${count(group.jobs.size)} ${group.jobs.size === 1 ? "job" : "jobs"}</span>
         ${mayChange(who) ? html`<button type="button" class="primary" onClick=${() => setChosen(group)}>Start again</button>` : null}</header>
-      <ul class="plain">${group.runs.slice(0, SHOWN).map((run) => html`<li key=${run.run_id}><a href=${runLink(run.run_id)}>${run.run_id}</a>${" "}
-        <span class="quiet">due <${Instant} at=${run.due} seconds=${true} /> · ${run.attempt} ${run.attempt === 1 ? "attempt" : "attempts"} · <a href=${jobLink(run.job_id)}>job</a></span></li>`)}</ul>
-      ${group.runs.length > SHOWN ? html`<p class="quiet">and ${group.runs.length - SHOWN} more</p>` : null}
+      <${Table} caption=${`Runs: ${group.name}`} items=${group.runs.slice(0, SHOWN)} keyOf=${(run) => run.run_id} columns=${[
+        { name: "Run", klass: "name", cell: (run) => html`<a href=${runLink(run.run_id)}>${run.run_id}</a>` },
+        { name: "Job", cell: (run) => html`<a href=${jobLink(run.job_id)}>${run.job_id}</a>` },
+        { name: "Due", cell: (run) => html`<${Instant} at=${run.due} seconds=${true} />` },
+        { name: "Attempts", klass: "number", cell: (run) => run.attempt },
+      ]} />
+      ${group.runs.length > SHOWN ? html`<p class="quiet">and ${count(group.runs.length - SHOWN)} more</p>` : null}
     </section>`)}
     ${chosen ? html`<${Redrive} group=${chosen} close=${() => setChosen(null)} again=${again} />` : null}`;
 }
@@ -62,7 +77,7 @@ function Redrive({ group, close, again }) {
     if (refused.length) throw new Error(`${started} started, ${refused.length} refused; the first: ${refused[0].run_id}: ${refused[0].problem}`);
     say(`${started} started again`);
   }
-  const count = group.runs.length;
-  return html`<${Ask} title=${count === 1 ? "Start this run again?" : `Start ${count} runs again?`} action="Start again" act=${act} close=${close}>
+  const many = group.runs.length;
+  return html`<${Ask} title=${many === 1 ? "Start this run again?" : `Start ${count(many)} runs again?`} action="Start again" act=${act} close=${close}>
     <p><code>${group.name}</code></p><p>Each runs under its own id, with the definition it had.</p><//>`;
 }

@@ -1,20 +1,20 @@
 // Job: where it stands, its next times, what became of the last ones, and what can be done with it.
 import { html, useEffect, useState } from "/assets/view.js";
-import { call, get, getJob, jobPath, post } from "/assets/api.js";
-import { useLive } from "/assets/live.js";
+import { address, call, get, jobPath, post } from "/assets/api.js";
+import { Instants } from "/assets/charts.js";
+import { useNow, useWatch } from "/assets/live.js";
 import { Ago, Ask, Code, Empty, Failure, Instant, Section, State, Table, Waiting, mayChange, runLink, say } from "/assets/parts.js";
 import { DECISIONS, meaning } from "/assets/words.js";
-import { duration, ms, viewerZone } from "/assets/times.js";
+import { count, duration, inZone, ms, viewerZone } from "/assets/times.js";
 import { Pager, scheduleText, targetText } from "/assets/pages/jobs.js";
 
-const EVERY_MS = 2000;
 const TIMES = 20;
 
 export function Job({ id, who }) {
-  const { data: job, error, again } = useLive((signal) => getJob(id, signal), EVERY_MS, [id]);
+  const { data: job, error, again } = useWatch(jobPath(id), { exact: true });
   const [ask, setAsk] = useState(null);
   if (!job) return html`<h1>${id}</h1><${Waiting} error=${error} />`;
-  const address = location.hash.split("?")[0];
+  const here = location.hash.split("?")[0];
   return html`<p class="crumbs"><a href="#/jobs">Jobs</a></p>
     <div class="head"><h1>${job.id}</h1> <${State} of=${job.state} />
       ${mayChange(who) ? html`<div class="buttons">
@@ -22,7 +22,7 @@ export function Job({ id, who }) {
         ${job.state === "paused" ? html`<button type="button" class="primary" onClick=${() => setAsk("resume")}>Resume</button>`
           : html`<button type="button" onClick=${() => setAsk("pause")}>Pause</button>`}
         ${job.definition.schedule?.at || !job.definition.schedule ? null : html`<button type="button" onClick=${() => setAsk("backfill")}>Backfill</button>`}
-        <a class="button" href=${`${address}/edit`}>Edit</a>
+        <a class="button" href=${`${here}/edit`}>Edit</a>
         <button type="button" class="danger" onClick=${() => setAsk("delete")}>Delete</button>
       </div>` : null}
     </div>
@@ -31,7 +31,7 @@ export function Job({ id, who }) {
     ${job.reason && job.reason !== job.definition.note ? html`<p class="note"><strong>${job.state}</strong>: ${job.reason}</p>` : null}
     <${Facts} job=${job} />
     <${Next} job=${job} />
-    <${Executions} job=${job} address=${address} />
+    <${Executions} job=${job} here=${here} />
     <${Section} title="Definition"><${Code} value=${job.definition} /><//>
     <${Action} ask=${ask} job=${job} close=${() => setAsk(null)} again=${again} />`;
 }
@@ -39,12 +39,12 @@ export function Job({ id, who }) {
 function Facts({ job }) {
   const zone = job.definition.timezone || "UTC";
   const labels = Object.entries(job.definition.labels || {});
-  return html`<dl class="facts">
+  return html`<dl class="facts card">
     <div><dt>Schedule</dt><dd><code>${scheduleText(job.definition)}</code> <span class="quiet">${zone}</span></dd></div>
     <div><dt>Target</dt><dd>${targetText(job.definition.target)}</dd></div>
     <div><dt>Next due</dt><dd><${Instant} at=${job.next_due} zone=${zone} both=${true} ago=${true} /></dd></div>
     <div><dt>Last due</dt><dd><${Instant} at=${job.last_due} zone=${zone} both=${true} /></dd></div>
-    <div><dt>Runs so far</dt><dd>${job.runs}</dd></div>
+    <div><dt>Runs so far</dt><dd>${count(job.runs)}</dd></div>
     <div><dt>Tenant</dt><dd>${job.tenant}</dd></div>
     <div><dt>Changed</dt><dd><${Ago} at=${job.updated_at} /></dd></div>
     ${labels.length ? html`<div><dt>Labels</dt><dd>${labels.map(([name, value]) => html`<span class="label">${name}=${value}</span> `)}</dd></div>` : null}
@@ -56,6 +56,13 @@ const LENGTH = /PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?/;
 const saidOf = (note) => note.replace(LENGTH, (_, h = 0, min = 0, s = 0) => duration(((Number(h) * 60 + Number(min)) * 60 + Number(s)) * 1000));
 export const noteKind = (note) => (/spread/.test(note) ? "spread" : /left out/.test(note) ? "calendar" : "clock");
 
+// 2026-03-29T02:30:00+02:00 -> 2026-03-29 02:30 Sun
+const WEEKDAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+function localText(local) {
+  const day = WEEKDAYS[new Date(`${local.slice(0, 10)}T00:00:00Z`).getUTCDay()];
+  return `${day} ${local.slice(0, 10)} ${local.slice(11, local.slice(17, 19) === "00" ? 16 : 19)}`;
+}
+
 // Notes that every time has (the job's spread) are said once; the others beside their time.
 export function Times({ times, zone, named = true }) {
   if (!times.length) return html`<${Empty}>There are no times to come.<//>`;
@@ -64,7 +71,7 @@ export function Times({ times, zone, named = true }) {
   const own = (each) => each.notes.filter((note) => !common.includes(note));
   return html`${said.map((note) => html`<p class=${`mark mark-${noteKind(note)}`}>Each ${saidOf(note)}</p>`)}
   <${Table} caption="Next times" items=${times} keyOf=${(each) => each.due} columns=${[
-    { name: `In ${zone}`, klass: "grow", cell: (each) => html`<time datetime=${each.due}>${each.local.replace("T", " ")}</time>
+    { name: `In ${zone}`, klass: "grow", cell: (each) => html`<time datetime=${each.due}>${localText(each.local)}</time> <span class="quiet">${each.local.slice(19)}</span>
       ${own(each).length ? html`<ul class="marks">${own(each).map((note) => html`<li class=${`mark mark-${noteKind(note)}`}>${saidOf(note)}</li>`)}</ul>` : null}` },
     ...(viewerZone === zone ? [] : [{ name: `Here (${viewerZone})`, cell: (each) => html`<${Instant} at=${each.due} />` }]),
     { name: "From now", cell: (each) => html`<${Ago} at=${each.due} />` },
@@ -72,22 +79,36 @@ export function Times({ times, zone, named = true }) {
 }
 
 function Next({ job }) {
-  const { data, error } = useLive((signal) => get(`${jobPath(job.id)}/next`, { count: TIMES }, signal), 60_000, [job.id, job.etag, job.next_due]);
+  const { data, error } = useWatch(address(`${jobPath(job.id)}/next`, { count: TIMES }));
   const title = job.state === "paused" ? `Next ${TIMES} times, if it were not paused` : `Next ${TIMES} times`;
   return html`<${Section} title=${title}>
-    ${data ? html`<div class="scroll" tabindex="0" role="region" aria-label=${title}><${Times} times=${data.times} zone=${data.timezone} /></div>` : html`<${Waiting} error=${error} />`}
+    ${data ? html`<${Line} found=${data} title=${title} /><div class="scroll" tabindex="0" role="region" aria-label=${title}><${Times} times=${data.times} zone=${data.timezone} /></div>` : html`<${Waiting} error=${error} />`}
   <//>`;
 }
 
-function Executions({ job, address }) {
+const FLAGS = { clock: "daylight saving moves it", calendar: "a calendar leaves something out before it" };
+
+function Line({ found, title }) {
+  const now = useNow(60_000);
+  if (found.times.length < 2) return null;
+  const flag = (each) => each.notes.map(noteKind).find((kind) => kind !== "spread") || "";
+  const points = found.times.map((each) => ({ at: ms(each.due), kind: flag(each), label: [each.local.replace("T", " "), ...each.notes.filter((note) => noteKind(note) !== "spread").map(saidOf)].join("; ") }));
+  const long = points[points.length - 1].at - now > 2 * 86_400_000;
+  const label = (at) => (long ? inZone(at, found.timezone).slice(0, 10) : inZone(at, found.timezone).slice(5, 16));
+  const kinds = [...new Set(points.map((each) => each.kind).filter(Boolean))];
+  return html`<${Instants} points=${points} from=${Math.min(now, points[0].at)} title=${title} label=${label} />
+    ${kinds.length ? html`<p class="quiet legend-line">${kinds.map((kind) => html`<span><span class=${`dot flag-${kind}`} aria-hidden="true"></span>${FLAGS[kind]}</span>`)}</p>` : null}`;
+}
+
+function Executions({ job, here }) {
   const [trail, setTrail] = useState([null]);
   const cursor = trail[trail.length - 1];
   const zone = job.definition.timezone || "UTC";
-  const live = useLive((signal) => get("/v1/runs", { job: job.id, state: "pending,queued,running,retry_wait", limit: 20 }, signal), EVERY_MS, [job.id]);
-  const { data, error } = useLive((signal) => get(`${jobPath(job.id)}/executions`, { limit: 20, cursor }, signal), cursor ? 0 : EVERY_MS, [job.id, cursor]);
+  const live = useWatch(address("/v1/runs", { job: job.id, state: "pending,queued,running,retry_wait", limit: 20 }));
+  const { data, error } = useWatch(address(`${jobPath(job.id)}/executions`, { limit: 20, cursor }));
   const now = cursor ? [] : live.data?.items || [];
   const items = [...now, ...(data?.items || [])];
-  const why = html`<a href=${`${address}/why`}>Every due time, and why</a>`;
+  const why = html`<a href=${`${here}/why`}>Every due time, and why</a>`;
   return html`<${Section} title="Executions" aside=${why}>
     ${data ? null : html`<${Waiting} error=${error} />`}
     ${data && !items.length ? html`<${Empty}>Nothing has run yet.<//>` : null}
@@ -105,12 +126,13 @@ export const lengthOf = (run) => {
 const nameOf = (run, text) => (DECISIONS.has(run.state) ? text : html`<a href=${runLink(run.run_id)}>${text}</a>`);
 
 export function RunTable({ items, zone, withJob }) {
+  useNow(items.some((run) => !run.ended_at) ? 1000 : 60_000);
   return html`<${Table} caption="Runs" items=${items} keyOf=${(run) => `${run.run_id} ${run.due} ${run.state} ${run.ended_at}`} columns=${[
     { name: withJob ? "Run" : "Due", klass: "name", cell: (run) => nameOf(run, withJob ? run.run_id : html`<${Instant} at=${run.due} zone=${zone} seconds=${true} />`) },
     { name: "State", cell: (run) => html`<${State} of=${run.state} />${run.count > 1 ? html` <span class="quiet">× ${run.count}</span>` : null}` },
-    { name: "Late", cell: (run) => (run.late_ms === undefined ? html`<span class="quiet">–</span>` : html`<span class=${run.late_ms > 60_000 ? "bad" : ""}>${duration(run.late_ms)}</span>`) },
-    { name: "Took", cell: (run) => (lengthOf(run) === null ? html`<span class="quiet">–</span>` : duration(lengthOf(run))) },
-    { name: "Attempts", cell: (run) => run.attempt || 0 },
+    { name: "Late", klass: "number", cell: (run) => (run.late_ms === undefined ? html`<span class="quiet">–</span>` : html`<span class=${run.late_ms > 60_000 ? "bad" : ""}>${duration(run.late_ms)}</span>`) },
+    { name: "Took", klass: "number", cell: (run) => (lengthOf(run) === null ? html`<span class="quiet">–</span>` : duration(lengthOf(run))) },
+    { name: "Attempts", klass: "number", cell: (run) => run.attempt || 0 },
     { name: "What happened", klass: "grow", cell: (run) => (run.reason || lastError(run) ? html`<span title=${meaning(run.reason) || ""}>${run.reason || lastError(run)}</span>` : null) },
   ]} />`;
 }

@@ -1,14 +1,15 @@
 // Tenants: what each may use, and what it uses now.
 import { html } from "/assets/view.js";
 import { get } from "/assets/api.js";
-import { useLive } from "/assets/live.js";
+import { useAsked } from "/assets/live.js";
+import { count } from "/assets/times.js";
 import { Code, Empty, Section, Table, Waiting, isEverywhere } from "/assets/parts.js";
 
 const MOST = 100;
 
 export function Tenants({ who }) {
   const all = isEverywhere(who);
-  const { data, error } = useLive(async (signal) => {
+  const { data, error } = useAsked(async (signal) => {
     const found = all ? (await get("/v1/tenants", {}, signal)).items : [];
     const known = new Map(found.map((each) => [each.name, each.value]));
     for (const name of all ? ["default"] : who.tenants) if (!known.has(name)) known.set(name, {});
@@ -34,11 +35,11 @@ function Tenant({ name, value, share }) {
     ${share.limiters.length ? html`<${Table} caption=${`Limits of ${name}`} items=${share.limiters} keyOf=${(each) => each.limiter} columns=${[
       { name: "Limit", klass: "name", cell: (each) => each.limiter },
       { name: "At most", cell: bound },
-      ...["given", "running", "waiting"].map((column) => ({ name: column, cell: (each) => each[column] })),
+      ...["given", "running", "waiting"].map((column) => ({ name: column[0].toUpperCase() + column.slice(1), klass: "number", cell: (each) => count(each[column]) })),
     ]} />` : null}
     ${share.lanes.length ? html`<${Table} caption=${`Runs of ${name} by lane`} items=${share.lanes} keyOf=${(each) => each.lane} columns=${[
       { name: "Lane", klass: "name", cell: (each) => each.lane },
-      ...["ready", "queued", "running", "waiting"].map((column) => ({ name: column, cell: (each) => each[column] })),
+      ...["ready", "queued", "running", "waiting"].map((column) => ({ name: column[0].toUpperCase() + column.slice(1), klass: "number", cell: (each) => count(each[column]) })),
     ]} />` : html`<${Empty}>No run is under way.<//>`}
   <//>`;
 }

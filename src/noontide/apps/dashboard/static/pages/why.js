@@ -1,7 +1,7 @@
 // Why: every due time of a job in a range, what was decided about it, and why.
 import { html, useState } from "/assets/view.js";
 import { get, jobPath } from "/assets/api.js";
-import { useLive } from "/assets/live.js";
+import { useAsked } from "/assets/live.js";
 import { Empty, Instant, State, Table, Waiting, jobLink, runLink } from "/assets/parts.js";
 import { DECISIONS, STATES, meaning, whyLate } from "/assets/words.js";
 import { duration } from "/assets/times.js";
@@ -20,8 +20,8 @@ function explained(item) {
 
 export function Why({ id }) {
   const [hours, setHours] = useState("24");
-  const job = useLive((signal) => get(jobPath(id), {}, signal), 0, [id]);
-  const { data, error } = useLive((signal) => {
+  const job = useAsked((signal) => get(jobPath(id), {}, signal), 0, [id]);
+  const { data, error } = useAsked((signal) => {
     const now = Date.now();
     const at = (away) => new Date(now + away).toISOString();
     return get(`${jobPath(id)}/occurrences`, { from: at(-Number(hours) * HOUR_MS), to: at(HOUR_MS) }, signal);

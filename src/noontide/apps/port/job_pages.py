@@ -1,0 +1,172 @@
+"""Pages of jobs: by id or by next start, filtered. A search takes a bounded share of a core, however many search.
+
+A page looks at rows for a bounded time and says how far it came. Most rows that are not wanted are told by their bytes,
+without being decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import msgspec
+
+from noontide.actors.settings import SchedulerSettings
+from noontide.actors.slot import Slot
+from noontide.apps.port import wire
+from noontide.apps.port.matching import job_matches
+from noontide.apps.port.scanning import rows_after
+from noontide.ports.due_index import DueIndex
+from noontide.records import rows
+from noontide.records.job_row import JobRow, decode_job_row
+from noontide.records.topics import Layout
+
+CHUNK = 64
+_PLACE_DIGITS = 15
+_Indexes = dict[int, DueIndex]
+Entry = tuple[str, bytes, int, bytes]
+"""Where it stands in the order, job id, partition, the job's row."""
+
+
+class JobPages:
+    """Pages of the jobs of this process. opened: a slot and its index; raises when they are not here."""
+
+    def __init__(
+        self, layout: Layout, opened: Callable[[int], tuple[Slot, DueIndex]], settings: SchedulerSettings
+    ) -> None:
+        self._layout = layout
+        self._open = opened
+        self._piece_s = settings.search_piece_ms / 1000
+        self._rest = 100 / settings.search_cpu_percent - 1
+        self._turn = asyncio.Lock()
+        self._free_at_s = 0.0
+        self.longest_s = 0.0
+        """The longest piece so far."""
+
+    async def of(self, question: wire.JobPage | wire.DuePage) -> wire.FoundJobs:
+        """A page. One that filters waits until the one before has rested for as long as its share demands."""
+        if question.filter == wire.JobFilter():
+            return self._page(question)
+        clock = asyncio.get_running_loop().time
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._free_at_s - clock()))
+            began_s = clock()
+            found = self._page(question)
+            took_s = clock() - began_s
+            self._free_at_s = clock() + took_s * self._rest
+            self.longest_s = max(self.longest_s, took_s)
+        return found
+
+    def _page(self, question: wire.JobPage | wire.DuePage) -> wire.FoundJobs:
+        indexes = {slot: self._open(slot)[1] for slot in question.slots}
+        by_due = isinstance(question, wire.DuePage)
+        if isinstance(question, wire.DuePage):
+            entries = self._by_due(question, indexes)
+        else:
+            entries = self._by_id(question, indexes)
+        clock = asyncio.get_running_loop().time
+        until_s, suspected = clock() + self._piece_s, _suspected(question.filter)
+        jobs: list[wire.FoundJob | None] = []
+        places: list[str] = []
+        scanned, place = 0, ""
+        while chunk := list(islice(entries, CHUNK)):
+            scanned += len(chunk)
+            place = chunk[-1][0]
+            likely = [entry for entry in chunk if suspected(entry[1], entry[3])]
+            for at, job_id, row, cursor in self._with_cursors(likely, indexes):
+                if job_matches(job_id, row, cursor, question.filter):
+                    jobs.append(found_job(job_id, row, cursor))
+                    places.append(at)
+                    if len(jobs) == question.limit:
+                        return wire.FoundJobs(jobs=jobs, reached=at, scanned=scanned, places=places if by_due else [])
+            if clock() >= until_s:
+                return wire.FoundJobs(jobs=jobs, reached=place, scanned=scanned, places=places if by_due else [])
+        return wire.FoundJobs(jobs=jobs, scanned=scanned, places=places if by_due else [])
+
+    def _by_id(self, question: wire.JobPage, indexes: _Indexes) -> Iterator[Entry]:
+        after, prefix = question.after.encode(), question.prefix.encode()
+        streams = (
+            rows_after(index, number, b"j", after, prefix)
+            for slot, index in indexes.items()
+            for number in self._layout.partitions_of(slot)
+        )
+        for key, partition, value in heapq.merge(*streams):
+            yield key.decode(), key, partition, value
+
+    def _by_due(self, question: wire.DuePage, indexes: _Indexes) -> Iterator[Entry]:
+        """Jobs that are to start by themselves; one that starts while pages are turned may come twice, or not."""
+        start_ms, after = int(question.after[:_PLACE_DIGITS] or 0), question.after[_PLACE_DIGITS + 1 :].encode()
+        streams = (
+            self._starts(index, number, start_ms, after)
+            for slot, index in indexes.items()
+            for number in self._layout.partitions_of(slot)
+        )
+        merged = heapq.merge(*streams)
+        while chunk := list(islice(merged, CHUNK)):
+            found = self._rows_of(chunk, indexes, rows.job_key)
+            for at_ms, job_id, partition in chunk:
+                value = found[partition, job_id]
+                if value is not None:
+                    yield wire.due_place(at_ms, job_id.decode()), job_id, partition, value
+
+    @staticmethod
+    def _starts(index: DueIndex, partition: int, start_ms: int, after: bytes) -> Iterator[tuple[int, bytes, int]]:
+        start, stop = rows.due_key(partition, start_ms, after) + (b"\0" if after else b""), rows.due_range(partition)[1]
+        size = 16
+        while found := index.scan(start, stop, size):
+            for key, value in found:
+                if rows.decode_due_row(value).purpose == rows.Purpose.FIRE:
+                    at_ms, job_id = rows.due_key_parts(key)
+                    yield at_ms, job_id, partition
+            start, size = found[-1][0] + b"\0", min(size * 4, 256)
+
+    def _with_cursors(self, chunk: list[Entry], indexes: _Indexes) -> Iterator[tuple[str, str, JobRow, bytes | None]]:
+        """Rows with the cursors of their jobs, in the same order."""
+        cursors = self._rows_of([(0, job_id, partition) for _, job_id, partition, _ in chunk], indexes, rows.cursor_key)
+        for place, job_id, partition, value in chunk:
+            yield place, job_id.decode(), decode_job_row(value), cursors[partition, job_id]
+
+    def _rows_of(
+        self, wanted: list[tuple[int, bytes, int]], indexes: _Indexes, key_of: Callable[[int, bytes], bytes]
+    ) -> dict[tuple[int, bytes], bytes | None]:
+        by_slot: dict[int, list[tuple[int, bytes]]] = {}
+        for _, job_id, partition in wanted:
+            by_slot.setdefault(self._layout.slot_of(partition), []).append((partition, job_id))
+        found: dict[tuple[int, bytes], bytes | None] = {}
+        for slot, names in by_slot.items():
+            values = indexes[slot].get_many([key_of(partition, job_id) for partition, job_id in names])
+            found.update(zip(names, values, strict=True))
+        return found
+
+
+def found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
+    """A job as it is told."""
+    return wire.FoundJob(
+        id=job_id,
+        tenant=row.tenant,
+        etag=row.etag,
+        created_ms=row.created_ms,
+        document=msgspec.Raw(row.document),
+        cursor=wire.NOTHING if cursor is None else msgspec.Raw(cursor),
+    )
+
+
+def _suspected(wanted: wire.JobFilter) -> Callable[[bytes, bytes], bool]:
+    """Whether a job may be wanted, by the bytes of its id and row: never no for one that is.
+
+    A document may write a character in several ways (`\\u0041`), so one with escapes is always suspected.
+    """
+    sought = [each.lower().encode() for each in (wanted.text, wanted.target) if each and each.isascii()]
+    sought += [name.lower().encode() for name, _ in wanted.labels if name.isascii()]
+    if not sought:
+        return lambda _job_id, _row: True
+
+    def suspected(job_id: bytes, row: bytes) -> bool:
+        if b"\\" in row:
+            return True
+        low, name = row.lower(), job_id.lower()
+        return all(each in low or each in name for each in sought)
+
+    return suspected
