@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
+
 from noontide.adapters.memory.index import MemoryIndex
+from noontide.apps.api.app import create_app
 from noontide.apps.api.leasing import LeaseLine, Leasing
 from noontide.apps.api.owners import Owners
+from noontide.apps.api.principal import Authenticate, everybody
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.verdicts import Place, Verdicts
@@ -120,3 +124,10 @@ class _MemoryVerdicts(Verdicts):
 
 async def _no_brokers(lane: str, _handlers: frozenset[str]) -> LeaseLine:
     raise Doubt(f"nobody delivers the runs of lane {lane} here")
+
+
+def client_of(api: MemoryApi, authenticate: Authenticate = everybody) -> httpx.AsyncClient:
+    """A client of the whole API over it."""
+    app = create_app(api.services, settings=api.settings, authenticate=authenticate)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
+    return httpx.AsyncClient(transport=transport, base_url="http://api")

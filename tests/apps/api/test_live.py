@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from tests.apps.api.memory_api import MemoryApi
-from tests.apps.api.test_memory_api import client_of, create, problem
+from tests.apps.api.memory_api import MemoryApi, client_of
+from tests.apps.api.test_memory_api import create, problem
 
 from noontide.apps.api import looks as looking
 from noontide.apps.api.looks import Looks
@@ -33,12 +33,6 @@ async def memory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryApi]:
         api = MemoryApi(stage)
         api.settings = replace(api.settings, live_length_ms=400, live_beat_ms=50)
         yield api
-
-
-@pytest.fixture
-async def http(memory: MemoryApi) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(memory) as opened:
-        yield opened
 
 
 def events(answer: httpx.Response) -> list[tuple[str, int, Any]]:

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import orjson
 import pytest
-from tests.apps.api.memory_api import MemoryApi
+from tests.apps.api.memory_api import MemoryApi, client_of
 
-from noontide.apps.api.app import create_app
-from noontide.apps.api.principal import Authenticate, everybody
 from noontide.core.access import Principal, Role
-from noontide.records.topics import Layout
-from noontide.testing.memory_stage import MemoryStage
 
 FAR = {"schedule": {"every": "P1D"}, "timing": "exact"}
-
-
-def client_of(api: MemoryApi, authenticate: Authenticate = everybody) -> httpx.AsyncClient:
-    app = create_app(api.services, settings=api.settings, authenticate=authenticate)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=True)
-    return httpx.AsyncClient(transport=transport, base_url="http://api")
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[MemoryApi]:
-    async with MemoryStage(layout=Layout(partitions=8, slots=2)) as stage:
-        stage.register("orders")
-        yield MemoryApi(stage)
-
-
-@pytest.fixture
-async def http(memory: MemoryApi) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(memory) as opened:
-        yield opened
 
 
 def problem(answer: httpx.Response) -> tuple[int, str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import orjson
 import pytest
-from tests.apps.api.memory_api import MemoryApi
-from tests.apps.api.test_memory_api import client_of, create
+from tests.apps.api.memory_api import MemoryApi, client_of
+from tests.apps.api.test_memory_api import create
 
 from noontide.adapters.memory.index import MemoryIndex
 from noontide.apps.api.redaction import HIDDEN, redacted
@@ -19,23 +18,8 @@ from noontide.core.access import Principal, Role
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Incoming
 from noontide.records.executions import Times, closed, decided, delivered
-from noontide.records.topics import Layout
-from noontide.testing.memory_stage import MemoryStage
 
 MINUTE_MS = 60_000
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[MemoryApi]:
-    async with MemoryStage(layout=Layout(partitions=8, slots=2)) as stage:
-        stage.register("orders")
-        yield MemoryApi(stage)
-
-
-@pytest.fixture
-async def http(memory: MemoryApi) -> AsyncIterator[httpx.AsyncClient]:
-    async with client_of(memory) as opened:
-        yield opened
 
 
 def line(value: bytes, *, slot: int = 0, minute: int = 10) -> Incoming:
