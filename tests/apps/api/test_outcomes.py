@@ -13,7 +13,7 @@ from tests.apps.api.test_memory_api import create
 
 from noontide.adapters.memory.index import MemoryIndex
 from noontide.apps.api.redaction import HIDDEN, redacted
-from noontide.apps.port.tallies import ENDS, LATE_MS, OTHERS, TENANTS_MAX, Tallies, counts_between, lateness, outdated
+from noontide.apps.port.tallies import ENDS, LATE_MS, TENANTS_MAX, Counts, Tallies, counts_between, lateness, outdated
 from noontide.core.access import Principal, Role
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Incoming
@@ -29,6 +29,12 @@ def line(value: bytes, *, slot: int = 0, minute: int = 10) -> Incoming:
 def run(state: str, *, late_ms: int = 7, tenant: str = "default", **fields: object) -> bytes:
     times = Times(0, 0, 0, 0)
     return closed("j:1", "j", tenant=tenant, times=times, state=state, late_ms=late_ms, target="handler:x", **fields)
+
+
+def between(
+    index: MemoryIndex, slot: int, first: int, stop: int, tenants: list[str] | None = None
+) -> list[tuple[int, Counts]]:
+    return [each for some in counts_between(index, slot, first, stop, tenants) for each in some]
 
 
 def test_lines_of_every_kind_are_counted_in_their_minute() -> None:
@@ -48,24 +54,24 @@ def test_lines_of_every_kind_are_counted_in_their_minute() -> None:
     again = IndexBatch()
     tallies.add_to(again, lines[3:])
     index.write(again)
-    found = dict(counts_between(index, 0, 10, 12, None))
+    found = dict(between(index, 0, 10, 12))
     assert found[10][: len(ENDS)] == (2, 1, 1, 1)
     late = dict(zip((*LATE_MS, "more"), found[10][len(ENDS) :], strict=True))
     assert {bound: count for bound, count in late.items() if count} == {1: 1, 5: 1, 10: 1, "more": 1}
     assert found[11][: len(ENDS)] == (1, 0, 0, 0)
-    assert dict(counts_between(index, 0, 10, 11, ["other"])) == {}
-    index.write(IndexBatch([outdated(0, 11 * MINUTE_MS)]))
-    assert list(dict(counts_between(index, 0, 0, 99, None))) == [11]
-    assert list(dict(counts_between(index, 1, 0, 99, None))) == [10]
+    assert between(index, 0, 10, 11, ["other"]) == []
+    assert dict(between(index, 0, 0, 1_000, ["default", "other"])) == found
+    index.write(IndexBatch(outdated(0, 11 * MINUTE_MS)))
+    assert [list(dict(between(index, 0, 0, 99, whose))) for whose in (None, ["default"])] == [[11], [11]]
+    assert list(dict(between(index, 1, 0, 99))) == [10]
 
 
 def test_tenants_beyond_the_bound_are_counted_together() -> None:
     index, batch = MemoryIndex(), IndexBatch()
     Tallies(index).add_to(batch, [line(run("dead", tenant=f"t{number}")) for number in range(TENANTS_MAX + 7)])
     index.write(batch)
-    assert sum(counts[1] for _, counts in counts_between(index, 0, 10, 11, None)) == TENANTS_MAX + 7
-    assert [counts[1] for _, counts in counts_between(index, 0, 10, 11, ["t3"])] == [1]
-    assert OTHERS.decode("latin1") not in {"t3"}
+    assert [counts[1] for _, counts in between(index, 0, 10, 11)] == [TENANTS_MAX + 7]
+    assert [counts[1] for _, counts in between(index, 0, 10, 11, ["t3"])] == [1]
     assert len(batch.puts) == TENANTS_MAX + 1
 
 

@@ -94,7 +94,7 @@ class Queries:
             case wire.RunContent():
                 return self._run_content(question)
             case wire.Ended():
-                return self._ended(question)
+                return await self._ended(question)
             case wire.RunStory():
                 return await self._run_story(question)
             case wire.LivePage():
@@ -205,13 +205,15 @@ class Queries:
             changed_ms=decoded.created_ms if cursor is None else decode_cursor(cursor).accepted_ms,
         )
 
-    def _ended(self, question: wire.Ended) -> wire.FoundEnded:
+    async def _ended(self, question: wire.Ended) -> wire.FoundEnded:
         minutes: dict[int, list[int]] = {}
         for number in question.slots:
             self._open(number)
-            for minute, counts in self._recents.ended(number, question.first, question.stop, question.tenants):
-                known = minutes.get(minute)
-                minutes[minute] = list(counts) if known is None else list(map(add, known, counts))
+            for some in self._recents.ended(number, question.first, question.stop, question.tenants):
+                for minute, counts in some:
+                    known = minutes.get(minute)
+                    minutes[minute] = list(counts) if known is None else list(map(add, known, counts))
+                await asyncio.sleep(0)
         return wire.FoundEnded(minutes=minutes)
 
     def _leases(self, question: wire.Leases) -> wire.FoundRuns:

@@ -6,7 +6,7 @@ A thread follows the topic at a measured pace, so that a wave of runs is not slo
     o     offset, inverted                                    append time (u64) | execution
     j     job id | 0 | offset, inverted                       empty
     r     run id | 0 | offset, inverted                       empty
-    m     minute | tenant                                     how many ended, and how late; see `tallies`
+    m, t  minute | tenant                                     how many ended, and how late; see `tallies`
     p                                                         next offset to read (u64) | oldest offset kept (u64)
 
 Inverted offsets sort the newest first.
@@ -115,8 +115,8 @@ class Recents:
         found = self._index.scan(prefix, prefix + _inverted(offset) + b"\0", limit)
         return [_entry(key, value) for key, value in found]
 
-    def ended(self, slot: int, first: int, stop: int, tenants: list[str] | None) -> Iterator[tuple[int, Counts]]:
-        """Counts of the minutes `first` .. `stop` - 1 (since the epoch); see `tallies`."""
+    def ended(self, slot: int, first: int, stop: int, tenants: list[str] | None) -> Iterator[list[tuple[int, Counts]]]:
+        """Counts of the minutes from `first` to before `stop` (since the epoch), a few at a time; see `tallies`."""
         return counts_between(self._index, slot, first, stop, tenants)
 
     def _offsets(self, slot: int, kind: bytes, name: bytes, before: int | None, limit: int) -> Iterator[int]:
@@ -208,7 +208,7 @@ class Recents:
     def _prune(self, batch: IndexBatch, until_ms: int) -> None:
         """Remove what is older."""
         for slot, oldest in self._oldest.items():
-            batch.deleted_ranges.append(outdated(slot, until_ms))
+            batch.deleted_ranges += outdated(slot, until_ms)
             prefix = bytes([slot]) + b"o"
             start, stop = prefix + _inverted(oldest + _PRUNED_MAX), prefix + _inverted(oldest) + b"\0"
             for key, value in reversed(self._index.scan(start, stop, _PRUNED_MAX + 1)):

@@ -11,11 +11,14 @@ const NO_STREAM_AGAIN_MS = 60_000;
 
 const watched = new Map(); // address -> {told: Set of functions, text: of the last answer}
 const listeners = new Set();
-// state: "off" (nothing is watched), "opening", "live", "lost" (until again_at), "asking" (this node has no stream for us)
+// state: "off" (nothing changes by itself), "asks" (views that ask again), "opening", "live", "lost" (until again_at), "asking" (this node has no stream for us)
 let connection = { state: "off", again_at: 0 };
 let current = null; // {paths, abort}
 let tries = 0;
 let timer = 0;
+let asked = 0; // views that ask again by themselves
+
+const still = () => say(asked ? "asks" : "off");
 
 function say(state, again_at = 0) {
   if (connection.state === state && connection.again_at === again_at) return;
@@ -49,7 +52,7 @@ async function follow() {
   if (!paths.length) {
     current?.abort.abort();
     current = null;
-    say("off");
+    still();
     return;
   }
   if (current && current.paths.join("\n") === paths.join("\n")) return;
@@ -228,11 +231,15 @@ export function useAsked(ask, every_ms, keys) {
     }
     const seen = () => document.hidden || look();
     turn.current = look;
+    asked += every_ms ? 1 : 0;
+    soon();
     look();
     document.addEventListener("visibilitychange", seen);
     return () => {
       clearTimeout(again);
       abort.abort();
+      asked -= every_ms ? 1 : 0;
+      soon();
       document.removeEventListener("visibilitychange", seen);
     };
   }, keys);

@@ -100,13 +100,14 @@ function Said() {
 
 const SAID = {
   live: ["live", "What changes is shown at once."], opening: ["connecting", "The page begins to follow what changes."],
-  off: ["asking", "This page asks again every few seconds."],
+  asks: ["asking", "This page asks again every few seconds."],
   asking: ["asking", "Too many follow this node: the page asks again every few seconds."], lost: ["lost", "The connection is lost."],
 };
 
 // Whether the page follows what changes; that it does not is said where nobody misses it.
 function Connection() {
   const { state } = useConnection();
+  if (!SAID[state]) return null; // nothing here changes by itself
   const [word, meaning] = SAID[state];
   return html`<span class=${`connection connection-${state}`} title=${meaning}><span class="light" aria-hidden="true"></span>${word}</span>`;
 }

@@ -6,7 +6,7 @@ import { Ask, Empty, Failure, Instant, Table, Waiting, jobLink, mayChange, runLi
 import { count } from "/assets/times.js";
 
 const MOST = 5000;
-const SHOWN = 20;
+const SHOWN = 10;
 const AT_ONCE = 1000;
 
 // The last error of a run, with what is only its own (numbers, ids) taken out of it for the group's name.

@@ -125,11 +125,11 @@ export const lengthOf = (run) => {
 // What never ran has no page of its own.
 const nameOf = (run, text) => (DECISIONS.has(run.state) ? text : html`<a href=${runLink(run.run_id)}>${text}</a>`);
 
-export function RunTable({ items, zone, withJob }) {
+export function RunTable({ items, zone, withJob, caption = "Runs" }) {
   useNow(items.some((run) => !run.ended_at) ? 1000 : 60_000);
-  return html`<${Table} caption="Runs" items=${items} keyOf=${(run) => `${run.run_id} ${run.due} ${run.state} ${run.ended_at}`} columns=${[
+  return html`<${Table} caption=${caption} items=${items} keyOf=${(run) => `${run.run_id} ${run.due} ${run.state} ${run.ended_at}`} columns=${[
     { name: withJob ? "Run" : "Due", klass: "name", cell: (run) => nameOf(run, withJob ? run.run_id : html`<${Instant} at=${run.due} zone=${zone} seconds=${true} />`) },
-    { name: "State", cell: (run) => html`<${State} of=${run.state} />${run.count > 1 ? html` <span class="quiet">× ${run.count}</span>` : null}` },
+    { name: "State", klass: "half", cell: (run) => html`<${State} of=${run.state} />${run.count > 1 ? html` <span class="quiet">× ${run.count}</span>` : null}` },
     { name: "Late", klass: "number", cell: (run) => (run.late_ms === undefined ? html`<span class="quiet">–</span>` : html`<span class=${run.late_ms > 60_000 ? "bad" : ""}>${duration(run.late_ms)}</span>`) },
     { name: "Took", klass: "number", cell: (run) => (lengthOf(run) === null ? html`<span class="quiet">–</span>` : duration(lengthOf(run))) },
     { name: "Attempts", klass: "number", cell: (run) => run.attempt || 0 },

@@ -146,11 +146,11 @@ function Found({ items, who }) {
   if (!items.length) return html`<${Empty}>${mayChange(who) ? html`There is no job yet. <a href="#/new">Make the first one</a>` : "There is no job yet."}<//>`;
   return html`<${Table} caption="Jobs" items=${items} keyOf=${(job) => job.id} columns=${[
     { name: "Job", klass: "name", cell: (job) => html`<a href=${jobLink(job.id)}>${job.id}</a>${job.tenant === "default" ? null : html` <span class="quiet">${job.tenant}</span>`}` },
-    { name: "State", cell: (job) => html`<${State} of=${job.state} />` },
+    { name: "State", klass: "half", cell: (job) => html`<${State} of=${job.state} />` },
     { name: "Schedule", cell: (job) => html`<code>${scheduleText(job.definition)}</code>` },
     { name: "Next due", cell: (job) => html`<${Instant} at=${job.next_due} zone=${job.definition.timezone || "UTC"} both=${true} ago=${true} />` },
     { name: "Target", klass: "target", cell: (job) => html`<span class="quiet">${targetText(job.definition.target)}</span>` },
-    { name: "Lately", cell: (job) => html`<${Outcomes} states=${outcomes[job.id] || []} />` },
+    { name: "Lately", klass: "half", cell: (job) => html`<${Outcomes} states=${outcomes[job.id] || []} />` },
   ]} />`;
 }
 
