@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -17,13 +19,15 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.apps.port import wire
 from noontide.apps.port.matching import job_matches
-from noontide.apps.port.scanning import rows_after
+from noontide.apps.port.scanning import grown, rows_after
 from noontide.ports.due_index import DueIndex
 from noontide.records import rows
 from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.topics import Layout
 
 CHUNK = 64
+KEPT_MAX, KEPT_S = 8, 5.0
+"""Searches that are kept between two pages, and for how long; each holds up to 64 KiB of each partition."""
 _PLACE_DIGITS = 15
 _Indexes = dict[int, DueIndex]
 Entry = tuple[str, bytes, int, bytes]
@@ -42,6 +46,7 @@ class JobPages:
         self._rest = 100 / settings.search_cpu_percent - 1
         self._turn = asyncio.Lock()
         self._free_at_s = 0.0
+        self._going = _Going(time.monotonic)
         self.longest_s = 0.0
         """The longest piece so far."""
 
@@ -61,29 +66,23 @@ class JobPages:
 
     def _page(self, question: wire.JobPage | wire.DuePage) -> wire.FoundJobs:
         indexes = {slot: self._open(slot)[1] for slot in question.slots}
-        by_due = isinstance(question, wire.DuePage)
-        if isinstance(question, wire.DuePage):
-            entries = self._by_due(question, indexes)
-        else:
-            entries = self._by_id(question, indexes)
+        entries = self._going.begin(question) or self._entries(question, indexes)
         clock = asyncio.get_running_loop().time
         until_s, suspected = clock() + self._piece_s, _suspected(question.filter)
-        jobs: list[wire.FoundJob | None] = []
-        places: list[str] = []
-        scanned, place = 0, ""
+        page = _Page(question)
         while chunk := list(islice(entries, CHUNK)):
-            scanned += len(chunk)
-            place = chunk[-1][0]
+            page.looked_at(chunk)
             likely = [entry for entry in chunk if suspected(entry[1], entry[3])]
             for at, job_id, row, cursor in self._with_cursors(likely, indexes):
-                if job_matches(job_id, row, cursor, question.filter):
-                    jobs.append(found_job(job_id, row, cursor))
-                    places.append(at)
-                    if len(jobs) == question.limit:
-                        return wire.FoundJobs(jobs=jobs, reached=at, scanned=scanned, places=places if by_due else [])
+                if job_matches(job_id, row, cursor, question.filter) and page.is_full_with(at, job_id, row, cursor):
+                    return page.found(at)
             if clock() >= until_s:
-                return wire.FoundJobs(jobs=jobs, reached=place, scanned=scanned, places=places if by_due else [])
-        return wire.FoundJobs(jobs=jobs, scanned=scanned, places=places if by_due else [])
+                self._going.pause(question, page.place, entries)
+                return page.found(page.place)
+        return page.found(None)
+
+    def _entries(self, question: wire.JobPage | wire.DuePage, indexes: _Indexes) -> Iterator[Entry]:
+        return self._by_due(question, indexes) if isinstance(question, wire.DuePage) else self._by_id(question, indexes)
 
     def _by_id(self, question: wire.JobPage, indexes: _Indexes) -> Iterator[Entry]:
         after, prefix = question.after.encode(), question.prefix.encode()
@@ -120,7 +119,7 @@ class JobPages:
                 if rows.decode_due_row(value).purpose == rows.Purpose.FIRE:
                     at_ms, job_id = rows.due_key_parts(key)
                     yield at_ms, job_id, partition
-            start, size = found[-1][0] + b"\0", min(size * 4, 256)
+            start, size = found[-1][0] + b"\0", grown(size, found)
 
     def _with_cursors(self, chunk: list[Entry], indexes: _Indexes) -> Iterator[tuple[str, str, JobRow, bytes | None]]:
         """Rows with the cursors of their jobs, in the same order."""
@@ -139,6 +138,59 @@ class JobPages:
             values = indexes[slot].get_many([key_of(partition, job_id) for partition, job_id in names])
             found.update(zip(names, values, strict=True))
         return found
+
+
+class _Page:
+    """What is found of one page."""
+
+    def __init__(self, question: wire.JobPage | wire.DuePage) -> None:
+        self.place = ""
+        self._limit, self._by_due = question.limit, isinstance(question, wire.DuePage)
+        self._jobs: list[wire.FoundJob | None] = []
+        self._places: list[str] = []
+        self._scanned = 0
+
+    def looked_at(self, chunk: list[Entry]) -> None:
+        """So far."""
+        self._scanned += len(chunk)
+        self.place = chunk[-1][0]
+
+    def is_full_with(self, at: str, job_id: str, row: JobRow, cursor: bytes | None) -> bool:
+        """Add a job; whether it was the last that fits."""
+        self._jobs.append(found_job(job_id, row, cursor))
+        self._places.append(at)
+        return len(self._jobs) == self._limit
+
+    def found(self, reached: str | None) -> wire.FoundJobs:
+        """The answer."""
+        places = self._places if self._by_due else []
+        return wire.FoundJobs(jobs=self._jobs, reached=reached, scanned=self._scanned, places=places)
+
+
+class _Going:
+    """Searches that have paused: whoever goes on does not begin with a row of each of 64 partitions again.
+
+    What they have read may be some seconds old: jobs that come and go meanwhile are on a page or not.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._paused: OrderedDict[bytes, tuple[float, Iterator[Entry]]] = OrderedDict()
+
+    def begin(self, question: wire.JobPage | wire.DuePage) -> Iterator[Entry] | None:
+        """The search that paused where this one begins."""
+        kept = self._paused.pop(_name_of(question, question.after), None)
+        return None if kept is None or self._clock() - kept[0] > KEPT_S else kept[1]
+
+    def pause(self, question: wire.JobPage | wire.DuePage, place: str, entries: Iterator[Entry]) -> None:
+        """Keep a search for a while."""
+        self._paused[_name_of(question, place)] = (self._clock(), entries)
+        while len(self._paused) > KEPT_MAX:
+            self._paused.popitem(last=False)
+
+
+def _name_of(question: wire.JobPage | wire.DuePage, after: str) -> bytes:
+    return wire.encode(msgspec.structs.replace(question, after=after, limit=0))
 
 
 def found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
@@ -166,7 +218,10 @@ def _suspected(wanted: wire.JobFilter) -> Callable[[bytes, bytes], bool]:
     def suspected(job_id: bytes, row: bytes) -> bool:
         if b"\\" in row:
             return True
-        low, name = row.lower(), job_id.lower()
-        return all(each in low or each in name for each in sought)
+        low = row.lower()
+        for each in sought:  # noqa: SIM110 - a third faster, for every job there is
+            if each not in low and each not in job_id.lower():
+                return False
+        return True
 
     return suspected

@@ -14,6 +14,16 @@ Row = tuple[bytes, int, bytes]
 """Job or run id, partition, value."""
 
 
+PAGE_ROWS, PAGE_BYTES = 256, 64 * 1024
+"""Most rows, and about as many bytes, read at once of one partition."""
+
+
+def grown(size: int, found: list[tuple[bytes, bytes]]) -> int:
+    """How many rows to read next, after a page of that size: more, as long as they are not too large."""
+    fit = PAGE_BYTES * len(found) // max(1, sum(len(value) for _, value in found))
+    return max(1, min(size * 4, PAGE_ROWS, fit))
+
+
 def rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes, prefix: bytes = b"") -> Iterator[Row]:
     """Rows of one kind behind an id, in order, read in pages that grow. prefix: how their ids begin."""
     head, (_, stop) = bytes([partition]) + kind, rows.kind_range(partition, kind)
@@ -23,4 +33,4 @@ def rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes, prefi
             if not key.startswith(prefix, 2):
                 return
             yield key[2:], partition, value
-        start, size = found[-1][0] + b"\0", min(size * 4, 256)
+        start, size = found[-1][0] + b"\0", grown(size, found)
