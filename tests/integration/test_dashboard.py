@@ -335,6 +335,7 @@ def test_what_is_due_what_ended_and_who_does_it(site: Site, visit: Callable[...,
     expect(
         page.locator(".said-here", has_text=re.compile("[0-9]:[0-9]{2} · "))
     ).to_be_visible()  # what is under the mark
+    expect(page.get_by_text("No agents are running")).to_be_visible()
     expect(page.get_by_role("table", name="Lanes")).to_contain_text("default")
     expect(page.get_by_role("table", name="Slots").locator("tbody tr")).to_have_count(site.slots)
     site.put("often", paused=True)

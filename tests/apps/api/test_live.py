@@ -77,7 +77,8 @@ async def test_who_may_not_see_it_is_told_so(memory: MemoryApi, http: httpx.Asyn
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/me", "/v1/live?watch=x", "/v1/requests/1", "/healthz", "https://a.example/", "/v1/"]
+    "path",
+    ["/v1/me", "/v1/live?watch=x", "/v1/requests/1", "/v1/runs/x/content?a", "/healthz", "https://a.example/", "/v1/"],
 )
 async def test_only_what_is_made_for_it_is_watched(http: httpx.AsyncClient, path: str) -> None:
     assert problem(await http.get("/v1/live", params={"watch": path})) == (422, "invalid")

@@ -16,7 +16,7 @@ from noontide.apps.api.redaction import HIDDEN, redacted
 from noontide.apps.port.tallies import ENDS, LATE_MS, TENANTS_MAX, Counts, Tallies, counts_between, lateness, outdated
 from noontide.core.access import Principal, Role
 from noontide.ports.due_index import IndexBatch
-from noontide.ports.record_log import Incoming
+from noontide.ports.record_log import Doubt, Incoming
 from noontide.records.executions import Times, closed, decided, delivered
 
 MINUTE_MS = 60_000
@@ -115,6 +115,13 @@ async def test_what_a_run_was_given_and_brought_back(memory: MemoryApi, http: ht
     object.__setattr__(memory.services, "result_of", lambda asked, _ended_ms: result if asked == run_id else None)
     found = (await http.get(f"/v1/runs/{run_id}/content")).json()
     assert (found["result"], found["truncated"]) == ({"rows": 3, "session_token": HIDDEN}, True)
+
+    def away(_run_id: str, _ended_ms: int) -> bytes | None:
+        raise Doubt("the brokers do not answer")
+
+    object.__setattr__(memory.services, "result_of", away)
+    found = (await http.get(f"/v1/runs/{run_id}/content")).json()
+    assert (found["looked_up"], "result" in found, found["payload_of"]) == (False, False, "job")
     await http.delete("/v1/jobs/j")
     assert (await http.get(f"/v1/runs/{run_id}/content")).json()["payload_of"] is None
 

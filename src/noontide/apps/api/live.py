@@ -18,6 +18,7 @@ from noontide.core.errors import InvalidDefinition
 
 router = APIRouter(prefix="/v1", tags=["live"])
 PATH_MAX_CHARS = 2_000
+NOT_WATCHED = "/content"  # it is looked up on a topic, each time
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 BEAT = b": still here\n\n"
 
@@ -35,7 +36,8 @@ async def live(
     paths = list(dict.fromkeys(watch))
     for place, path in enumerate(paths):
         word = word_of(path)
-        if not path.startswith("/v1/") or word not in PACES_MS or len(path) > PATH_MAX_CHARS or not path.isascii():
+        is_known = path.startswith("/v1/") and word in PACES_MS and not path.partition("?")[0].endswith(NOT_WATCHED)
+        if not is_known or len(path) > PATH_MAX_CHARS or not path.isascii():
             known = ", ".join(f"/v1/{each}" for each in sorted(PACES_MS))
             raise InvalidDefinition.of(f"/query/watch/{place}", f"must be an address below {known}")
     if len(paths) > settings.live_watches_max:

@@ -25,12 +25,13 @@ router = APIRouter(prefix="/v1", tags=["runs"])
 @router.get("/runs/{run_id}/content", summary="Payload and result of a run")
 async def content(request: Request, run_id: str, who: Viewer) -> Response:
     """`payload`, and in `payload_of` whose it is: of the `run` itself, or of the `job` as it is now; null when nobody
-    knows any more. `result` and `error` as on the topic `results` (7 days). `hidden`: pointers to what is not shown.
+    knows any more. `result` and `error` as on the topic `results` (7 days), if it could be `looked_up`. `hidden`:
+    pointers to what is not shown.
     """
     view = await shown_run(request, who, run_id)
     payload, payload_of = await _payload(request, run_id, view)
-    result = None if view["state"] in LIVE else await _result(request, run_id, view)
-    shown: dict[str, Any] = {"run_id": run_id, "payload_of": payload_of, "hidden": []}
+    result, looked_up = (None, True) if view["state"] in LIVE else await _result(request, run_id, view)
+    shown: dict[str, Any] = {"run_id": run_id, "payload_of": payload_of, "looked_up": looked_up, "hidden": []}
     fields = {} if result is None else member_texts(result)
     for name, text in (("payload", payload), ("result", fields.get("result"))):
         if text is not None:
@@ -60,10 +61,10 @@ async def _payload(request: Request, run_id: str, view: dict[str, Any]) -> tuple
     return text, "run" if same else "job"
 
 
-async def _result(request: Request, run_id: str, view: dict[str, Any]) -> bytes | None:
-    """The record of `results`; None when there is none (any more), or the brokers do not answer."""
+async def _result(request: Request, run_id: str, view: dict[str, Any]) -> tuple[bytes | None, bool]:
+    """The record of `results`, None when there is none (any more); and whether the brokers could tell."""
     ended_ms = parse_instant(view["ended_at"], zone=None, pointer="")
     try:
-        return await asyncio.to_thread(services_of(request).result_of, run_id, ended_ms)
+        return await asyncio.to_thread(services_of(request).result_of, run_id, ended_ms), True
     except Doubt:
-        return None
+        return None, False

@@ -108,7 +108,7 @@ function Content({ run, live }) {
     ${content ? html`<div class="content">
       <div><h3>Given</h3>${content.payload_of === null ? html`<p class="quiet">The job is gone, and its payload with it.</p>` : "payload" in content ? html`<${Code} value=${content.payload} />` : html`<p class="quiet">No payload.</p>`}
         ${content.payload_of === "job" ? html`<p class="quiet">Of the job as it is now; what this run was given is not kept.</p>` : null}</div>
-      <div><h3>Brought back</h3>${"result" in content ? html`<${Code} value=${content.result} />` : html`<p class="quiet">${content.error ? "" : live ? "It has not ended." : run.started_at || run.granted_at ? "Nothing is kept." : "It went to a topic, or never began: there is no response."}</p>`}
+      <div><h3>Brought back</h3>${"result" in content ? html`<${Code} value=${content.result} />` : html`<p class="quiet">${content.error ? "" : live ? "It has not ended." : !content.looked_up ? "It cannot be looked up just now." : run.started_at || run.granted_at ? "Nothing is kept." : "It went to a topic, or never began: there is no response."}</p>`}
         ${content.error ? html`<p class="failure">${content.error}</p>` : null}${content.truncated ? html`<p class="quiet">It was too large to be kept whole.</p>` : null}</div>
     </div>` : html`<${Waiting} error=${error} />`}
   <//>`;
