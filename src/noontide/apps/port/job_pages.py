@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ CHUNK = 64
 KEPT_MAX, KEPT_S = 8, 5.0
 """Searches that are kept between two pages, and for how long; each holds up to 64 KiB of each partition."""
 _PLACE_DIGITS = 15
+_SCHEMES = ("kafka", "handler")
 _Indexes = dict[int, DueIndex]
 Entry = tuple[str, bytes, int, bytes]
 """Where it stands in the order, job id, partition, the job's row."""
@@ -208,10 +210,11 @@ def found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
 def _suspected(wanted: wire.JobFilter) -> Callable[[bytes, bytes], bool]:
     """Whether a job may be wanted, by the bytes of its id and row: never no for one that is.
 
-    A document may write a character in several ways (`\\u0041`), so one with escapes is always suspected.
+    A document may write a character in several ways (`\\u0041`), so one with escapes is always suspected. A row has its
+    target without the scheme, so only what stands between `:` and `/` is looked for.
     """
-    sought = [each.lower().encode() for each in (wanted.text, wanted.target) if each and each.isascii()]
-    sought += [name.lower().encode() for name, _ in wanted.labels if name.isascii()]
+    parts = (_telling(each) for each in (wanted.text, wanted.target, *(name for name, _ in wanted.labels)) if each)
+    sought = [part.lower().encode() for part in parts if part]
     if not sought:
         return lambda _job_id, _row: True
 
@@ -225,3 +228,11 @@ def _suspected(wanted: wire.JobFilter) -> Callable[[bytes, bytes], bool]:
         return True
 
     return suspected
+
+
+def _telling(text: str) -> str:
+    """The longest part of a text that a row has wherever the text is said of it; "" when there is none."""
+    parts = [
+        part for part in re.split("[:/]", text) if part.isascii() and not any(part.lower() in each for each in _SCHEMES)
+    ]
+    return max(parts, key=len, default="")
