@@ -190,6 +190,37 @@ async def test_a_paused_job_says_so_and_its_dependants_are_told(stage: MemorySta
     assert line(stage, "b")["reason"] == "the job is paused"
 
 
+async def test_a_job_that_is_paused_while_it_waits_does_not_run(stage: MemoryStage) -> None:
+    work(stage, {"b": Work(10_000)})
+    for job in (after("c", "a", "b"), after("d", "c"), *(handler(each, once(START_MS + 5_000)) for each in "ab")):
+        stage.put(job)
+    await stage.advance(8 * SECOND_MS)
+    stage.put(after("c", "a", "b", paused=True))
+    await stage.advance(20 * SECOND_MS)
+    assert states(stage, "a", "b", "c", "d") == ["succeeded", "succeeded", "skipped", "skipped"]
+    assert line(stage, "c")["reason"] == "the job is paused"
+
+
+async def test_a_definition_that_waits_for_less_runs_when_that_is_there_already(stage: MemoryStage) -> None:
+    work(stage, {"b": Work(10_000)})
+    for job in (after("c", "a", "b"), *(handler(each, once(START_MS + 5_000)) for each in "ab")):
+        stage.put(job)
+    await stage.advance(8 * SECOND_MS)
+    assert states(stage, "a", "c") == ["succeeded", ""]
+    stage.put(after("c", "a"))
+    await stage.advance(20 * SECOND_MS)
+    assert [each["state"] for each in stage.executions("c")] == ["succeeded"]
+
+
+async def test_waits_of_several_times_do_not_pass_max_runs(stage: MemoryStage) -> None:
+    work(stage, {"b": Work(25_000)})
+    stage.put(handler("a", {"every": "PT10S"}, timing="exact", max_runs=2))
+    stage.put(handler("b", {"every": "PT10S"}, timing="exact", max_runs=2, overlap="allow"))
+    stage.put(after("c", "a", "b", max_runs=1))
+    await stage.advance(80 * SECOND_MS)
+    assert [each["state"] for each in stage.executions("c")] == ["succeeded"]
+
+
 async def test_runs_by_hand_set_nobody_going(stage: MemoryStage) -> None:
     work(stage)
     stage.put(after("b", "a"))

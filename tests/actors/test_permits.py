@@ -79,7 +79,7 @@ async def test_other_tenants_do_not_wait(stage: MemoryStage) -> None:
     worker = Crew(stage).hire()
     put(stage, 5)
     put(stage, 5, tenant="u")
-    await stage.advance(200)
+    await stage.advance(700)
     assert Counter(start.run_id[0] for start in worker.starts) == {"t": 1, "u": 5}
     assert not any(run.awaits or run.permits for run in stage.leases().values() if run.tenant == "u")
 
@@ -88,7 +88,7 @@ async def test_a_cap_is_raised_and_lowered_while_runs_wait(stage: MemoryStage) -
     stage.configure(TENANT, {"concurrency_max": 1})
     Crew(stage).hire(does=lambda _run: Work(10_000))
     put(stage, 30)
-    await stage.advance(200)
+    await stage.advance(700)
     assert in_work(stage) == 1
     stage.configure(TENANT, {"concurrency_max": 6})
     await stage.advance(200)
@@ -201,7 +201,7 @@ async def test_permits_of_several_kinds_are_taken_in_one_order(stage: MemoryStag
     stage.configure("target/crm", {"handler": "work", "concurrency_max": 2})
     Crew(stage).hire()
     put(stage, 9, concurrency_key="k")
-    await stage.advance(400)
+    await stage.advance(900)
     has = Counter(run.permits for run in stage.leases().values())
     assert has[TENANT, "target/crm", "key/t/k"] == 1
     assert has[TENANT, "target/crm"] == 1
@@ -237,6 +237,85 @@ async def test_commits_in_doubt(stage: MemoryStage, took_effect: bool, slot: int
         assert in_work(stage) <= 2
     await stage.advance(60 * SECOND_MS)
     assert len(stage.executions()) == 10
+    assert standing(stage) == {}
+
+
+@pytest.mark.parametrize("limiter, document", [(TENANT, {}), ("target/crm", {"handler": "work"})])
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_runs_that_were_with_workers_before_there_was_a_cap_count_for_it(
+    stage: MemoryStage, limiter: str, document: dict[str, object], crashes: bool
+) -> None:
+    Crew(stage).hire(does=lambda run: Work(10_000 if run.job_id < "t-2" else 20_000))
+    put(stage, 30, concurrency_key=None)
+    await stage.advance(500)
+    assert in_work(stage) == 30
+    stage.configure(limiter, {**document, "concurrency_max": 3})
+    for number in range(30, 40):
+        stage.put(handler(f"t-{number}", once(START_MS), tenant="t"))
+    await stage.advance(1_000)
+    if crashes:
+        await stage.crash()
+    await stage.advance(1_000)
+    assert in_work(stage) == 30
+    assert len(stage.executions()) == 0
+    await stage.advance(20_000)
+    assert in_work(stage) == 3
+    stage.configure(limiter, None)
+    await stage.advance(40_000)
+    assert len(stage.executions()) == 40
+    assert standing(stage) == {}
+
+
+async def test_a_target_that_gets_another_name_keeps_its_runs_in_count(stage: MemoryStage) -> None:
+    stage.configure("target/crm", {"handler": "work", "concurrency_max": 2})
+    Crew(stage).hire()
+    put(stage, 8)
+    await stage.advance(700)
+    stage.configure("target/crm", None)
+    stage.configure("target/mail", {"handler": "work", "concurrency_max": 2})
+    for _ in range(20):
+        await stage.advance(100)
+        assert in_work(stage) <= 2
+    await stage.advance(60 * SECOND_MS)
+    assert len(stage.executions()) == 8
+    assert standing(stage) == {}
+
+
+async def test_a_cap_of_nothing_stops_and_goes_on(stage: MemoryStage) -> None:
+    stage.configure(TENANT, {"concurrency_max": 2})
+    Crew(stage).hire()
+    put(stage, 6)
+    await stage.advance(700)
+    stage.configure(TENANT, {"concurrency_max": 0})
+    await stage.advance(60 * SECOND_MS)
+    assert (in_work(stage), len(stage.executions())) == (0, 2)
+    stage.configure(TENANT, {"concurrency_max": 2})
+    await stage.advance(60 * SECOND_MS)
+    assert len(stage.executions()) == 6
+    assert standing(stage) == {}
+
+
+async def test_a_rate_that_is_raised_counts_at_once(stage: MemoryStage) -> None:
+    stage.configure("target/crm", {"handler": "work", "starts_per_second_max": 0.001})
+    worker = Crew(stage).hire()
+    put(stage, 20)
+    await stage.advance(2_000)
+    assert len(worker.starts) == 1
+    stage.configure("target/crm", {"handler": "work", "starts_per_second_max": 10})
+    await stage.advance(3_000)
+    assert len(worker.starts) == 20
+    times = sorted(start.at_ms for start in worker.starts)[1:]
+    assert max(sum(at <= each < at + 1_000 for each in times) for at in times) <= 11
+
+
+async def test_two_limits_of_one_target_hold_both(stage: MemoryStage) -> None:
+    stage.configure("target/crm", {"handler": "work", "concurrency_max": 2})
+    stage.configure("target/all", {"handler": "work", "concurrency_max": 5})
+    crew = Crew(stage)
+    crew.hire()
+    put(stage, 8)
+    await stage.advance(60 * SECOND_MS)
+    assert most_at_once(stage, crew) == 2
     assert standing(stage) == {}
 
 

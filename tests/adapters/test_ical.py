@@ -43,6 +43,11 @@ def found(*events: str, since: date = SINCE, until: date = UNTIL) -> list[str]:
         ("DTSTART;VALUE=DATE:20261003\r\nSTATUS:CANCELLED", []),
         ("DTSTART;VALUE=DATE:20250103", []),
         ("DTSTART;VALUE=DATE:20251230\r\nDTEND;VALUE=DATE:20260103", ["2026-01-01..2026-01-02"]),
+        ("DTSTART;VALUE=DATE:19900101\r\nRRULE:FREQ=DAILY;UNTIL=20260102", ["2026-01-01", "2026-01-02"]),
+        (
+            "DTSTART;VALUE=DATE:20260101\r\nRRULE:FREQ=YEARLY\r\nRRULE:FREQ=MONTHLY;COUNT=2",
+            ["2026-01-01", "2026-02-01", "2027-01-01"],
+        ),
     ],
 )
 def test_days_of_an_event(event: str, expected: list[str]) -> None:
@@ -78,3 +83,20 @@ def test_what_is_no_calendar_is_said_so(data: bytes) -> None:
 
 def test_a_rule_that_repeats_without_end_is_bounded_by_the_time() -> None:
     assert len(found("DTSTART;VALUE=DATE:20260101\r\nRRULE:FREQ=DAILY", until=date(2026, 1, 31))) == 31
+
+
+@pytest.mark.parametrize(
+    "event, why",
+    [
+        ("SUMMARY:x", "the event 'x' has no DTSTART"),
+        ("DTSTART;VALUE=DATE:20260101\r\nDTSTART;VALUE=DATE:20260102", "has 2 times DTSTART"),
+        ("DTSTART:20260101T090000\r\nDTEND:20260101T100000\r\nDTEND:20260101T110000", "cannot be read|list"),
+        ("DTSTART;VALUE=DATE:20260101\r\nDURATION:P9999999D", "out of range"),
+        ("DTSTART;VALUE=DATE:2026-01-01", "cannot be read|broken"),
+        ("DTSTART;VALUE=DATE:20260101\r\nRRULE:FREQ=YEARLY;INTERVAL=0", "INTERVAL=0"),
+        ("DTSTART;VALUE=DATE:20260101\r\nRRULE:FREQ=SOMETIMES", "Expected frequency"),
+    ],
+)
+def test_odd_events_are_refused_in_words(event: str, why: str) -> None:
+    with pytest.raises(InvalidDefinition, match=why):
+        found(event)

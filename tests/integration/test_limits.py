@@ -58,6 +58,15 @@ def command(scene: Scene, *arguments: str) -> str:
     return done.stdout
 
 
+def refusal(scene: Scene, *arguments: str) -> str:
+    """What a command says that fails."""
+    layout = scene.installation.layout
+    variables = {"NOONTIDE_KAFKA_BOOTSTRAP": scene.installation.bootstrap, "NOONTIDE_PREFIX": layout.prefix}
+    done = CliRunner().invoke(main, arguments, env={**variables, "COLUMNS": "200"})
+    assert done.exit_code == 1, done.output
+    return done.stderr
+
+
 def test_a_cap_holds_across_slots_while_the_scheduler_is_killed(scene: Scene, tmp_path: Path) -> None:
     gate = tmp_path / "go"
     scene.installation.configure("tenant/capped", {"concurrency_max": CAP})
@@ -138,3 +147,19 @@ def test_a_calendar_from_a_file_moves_its_jobs(scene: Scene, tmp_path: Path) -> 
 
     eventually(lambda: "-01-02T12:00:00Z" in due(), what="the next occurrence has moved")
     assert "closed" in command(scene, "calendars", "list")
+    days = command(scene, "calendars", "show", "closed")
+    empty.write_text('{"dates": ["2026-13-01"]}')
+    assert "2026-13-01 is not a date" in refusal(scene, "calendars", "put", "closed", str(empty))
+    assert command(scene, "calendars", "show", "closed") == days
+    changes = [each.document for each in scene.installation.log("audit").look()]
+    assert sum(each["subject"] == "calendar/closed" for each in changes) == 2
+
+
+def test_the_forecast_counts_what_workers_take(scene: Scene) -> None:
+    scene.installation.request("half-hourly", {"schedule": {"every": "PT30M"}, "target": {"handler": "act"}})
+    eventually(
+        lambda: scene.installation.log("state").latest("cursor/half-hourly") is not None, what="the job is there"
+    )
+    found = json.loads(command(scene, "forecast", "--by", "lane", "--json"))
+    assert found["totals"]["targets"]["handler:act"] in (47, 48)
+    assert sum(found["series"]["default"]) == found["totals"]["targets"]["handler:act"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from noontide.actors import latecomers
 from noontide.actors.backfill_runs import BackfillRuns, BackfillWork
 from noontide.actors.effects import Effects, Names, Scene
 from noontide.actors.exact_starts import ExactStarts, ExactWork
@@ -42,6 +43,7 @@ class ExchangeWork:
 
     messages: list[Message] = field(default_factory=list)
     permits: PermitWork = field(default_factory=PermitWork)
+    latecomers: list[latecomers.Found] = field(default_factory=list)
     limiters: LimiterWork = field(default_factory=LimiterWork)
     joins: JoinWork = field(default_factory=JoinWork)
     overdue: list[tuple[int, Run]] = field(default_factory=list)
@@ -53,6 +55,7 @@ class ExchangeWork:
         return bool(
             self.messages
             or self.permits
+            or self.latecomers
             or self.limiters
             or self.joins
             or self.overdue
@@ -72,7 +75,9 @@ class Exchange:
         self.graph = Graph(names.layout, self.ties)
         self.paces = Paces()
         self.lane_times = LaneTimes()
-        self.expectations = Expectations({number: each.live for number, each in partitions.items()})
+        live = {number: each.live for number, each in partitions.items()}
+        self.latecomers = latecomers.Latecomers(live)
+        self.expectations = Expectations(live)
         self.joins = Joins(partitions, self.ties, self.graph, settings)
         self.backfills = BackfillRuns(names.layout, partitions, self.ties, settings)
         self.exact = ExactStarts(names.layout, partitions)
@@ -89,6 +94,7 @@ class Exchange:
         found = ExchangeWork(
             messages=messages,
             permits=self.permits.collect(messages, runs_max),
+            latecomers=self.latecomers.collect(world.config, self._settings.inputs_max if limit > 1 else limit),
             limiters=self.limiters.collect(messages, world.config, world.now_ms),
             joins=self.joins.collect(messages, world.now_ms),
             overdue=self.expectations.collect(world.now_ms),
@@ -103,7 +109,7 @@ class Exchange:
 
     def next_wake_ms(self) -> int | None:
         """When something is to be done without a message; None when nothing is."""
-        actors = (self.limiters, self.joins, self.expectations, self.backfills)
+        actors = (self.limiters, self.latecomers, self.joins, self.expectations, self.backfills)
         times = (each.next_wake_ms() for each in actors)
         return min((at for at in times if at is not None), default=None)
 
@@ -125,6 +131,7 @@ class Exchange:
         self.backfills.decide(work.backfills, scene, work.set_aside)
         self.expectations.decide(work.overdue, scene, work.set_aside)
         self.exact.decide(work.exact, scene, work.set_aside)
+        latecomers.decide(work.latecomers, scene, work.set_aside)
         self.limiters.decide(work.limiters, scene)
         self.permits.decide(work.permits, scene)
 

@@ -123,6 +123,9 @@ class Joins:
 
     def decide(self, work: JoinWork, scene: Scene, set_aside: Collection[object] = ()) -> None:
         """Match what ended with what waits. Raises Misread, naming a message's source or a join."""
+        for job_id in scene.effects.ties.follows if self._ties.joins else ():
+            for key in [each for each in self._ties.joins if each.job_id == job_id and not each.wave]:
+                self._look_again(key, scene)
         for own in scene.effects.ties.own_times:
             self._arrive(JoinKey(own.job_id, own.due_ms), _End(OWN_TIME, SUCCEEDED), scene)
         for message in work.ended:
@@ -140,6 +143,17 @@ class Joins:
         else:
             key = JoinKey(ended.downstream, ended.due, ended.wave)
             self._arrive(key, _End(ended.upstream, ended.state, ended.members, ended.life), scene)
+
+    def _look_again(self, key: JoinKey, scene: Scene) -> None:
+        """The definition is another one: what has come may be all that is needed now."""
+        waiter, known = self._waiter(key, scene), self._known(key, scene)
+        if waiter is None or known is None or known.skipped or not waiter.job.after:
+            return
+        if waiter.cursor.state is not JobState.ACTIVE:
+            return
+        waiter.life = known.life
+        if judge(waiter.needed(()), known.got, waiter.job.on_upstream_failure).step is Step.RUN:
+            self._settle(waiter, known, known, scene)
 
     def _waiter(self, key: JoinKey, scene: Scene) -> _Waiter | None:
         row_key, cursor_key = self._graph.rows_of(key.job_id)
@@ -160,15 +174,28 @@ class Joins:
             return
         known = self._known(key, scene)
         waiter.life = max(end.life, 1 if known is None else known.life)
-        if known is None and not key.wave and source != OWN_TIME and waiter.cursor.state is not JobState.ACTIVE:
-            if waiter.cursor.state is JobState.PAUSED:
-                self._skip(waiter, "the job is paused", Join({}, 0), scene)
-            return
         if known is not None and known.skipped and end.state != SUCCEEDED:
+            return
+        if not key.wave and source != OWN_TIME and self._is_over(waiter, known, scene):
             return
         got = {**self._got(waiter, scene), **({} if known is None else known.got), source: end.state}
         members = end.members or (() if known is None else known.members)
         self._settle(waiter, Join(got, 0, members=members, life=waiter.life), known, scene)
+
+    def _is_over(self, waiter: _Waiter, known: Join | None, scene: Scene) -> bool:
+        """Whether the job runs no more, or not now: what it waited for does not matter then.
+
+        After its last own time a job is completed, and what waits since then goes on, up to `max_runs`.
+        """
+        state, most = waiter.cursor.state, waiter.row.max_runs
+        is_spent = 0 < most <= waiter.cursor.runs
+        if state is JobState.ACTIVE or (state is JobState.COMPLETED and known is not None and not is_spent):
+            return False
+        self._put(waiter.key, None, known, scene)
+        if state is JobState.PAUSED and (known is None or not known.skipped):
+            waiter.life = max(waiter.life, 1 if known is None else known.life)
+            self._skip(waiter, "the job is paused", Join({}, 0), scene)
+        return True
 
     def _got(self, waiter: _Waiter, scene: Scene) -> dict[str, str]:
         """What is known of upstreams that will not say anything about this logical time any more."""

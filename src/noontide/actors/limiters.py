@@ -24,6 +24,8 @@ from noontide.records.signals import Ask, Grant
 
 RATE_STEP_MS = 100
 """Starts per second are given out in steps of this length, so that a second never sees more than a tenth too many."""
+SETTLE_MS = 500
+"""So long a cap that is new gives nothing: slots say meanwhile what runs already, see `actors.latecomers`."""
 Holder = tuple[str, int]
 """(tenant, slot)."""
 
@@ -52,6 +54,8 @@ class Limiters:
         self._next_ms: dict[str, int] = {}
         self._served: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._wakes: dict[str, int] = {}
+        self._settles: dict[str, int] = {}
+        self._capped: frozenset[str] | None = None
         self._seen_config = -1
 
     # --- gather
@@ -63,9 +67,15 @@ class Limiters:
             if isinstance(signal := message.signal, Ask):
                 work.asks.append((message.sender, signal))
         if config.offset != self._seen_config:
+            self._note_new_caps(config.limits.capped(), now_ms)
             work.touched.update(self._waited_for())
         work.touched.update(limiter for limiter, at_ms in self._wakes.items() if at_ms <= now_ms)
         return work
+
+    def _note_new_caps(self, capped: frozenset[str], now_ms: int) -> None:
+        new = frozenset() if self._capped is None else capped - self._capped
+        self._settles.update(dict.fromkeys(new, now_ms + SETTLE_MS))
+        self._capped = capped
 
     def _waited_for(self) -> Iterable[str]:
         return (name for name, stands in self._stands.items() if any(each.wanted > 0 for each in stands.values()))
@@ -112,24 +122,34 @@ class Limiters:
                 effects.signal(slot, Grant(limiter, tenant, count))
         total = sum(shares.values())
         effects.counts["permits"] += total
-        if ceiling.per_second is not None and total:
+        if ceiling.per_second is not None:
             self._spend(limiter, ceiling.per_second, total, scene)
         effects.shares[limiter] = shares
 
     def _free(self, limiter: str, ceiling: Ceiling, given: int, now_ms: int) -> int:
         free = self._grants_max
         if ceiling.concurrency is not None:
+            if self._settles.get(limiter, 0) > now_ms:
+                return 0
             free = min(free, ceiling.concurrency - given)
         if ceiling.per_second is not None:
-            free = min(free, _due_starts(self._next_ms.get(limiter, 0), ceiling.per_second, now_ms))
+            next_ms = self._next_start_ms(limiter, ceiling.per_second, now_ms)
+            free = min(free, _due_starts(next_ms, ceiling.per_second, now_ms))
         return max(0, free)
+
+    def _next_start_ms(self, limiter: str, per_second: float, now_ms: int) -> int:
+        """When the next start has its time. A rate that was raised does not wait by the measure of the old one."""
+        return min(self._next_ms.get(limiter, 0), now_ms + math.ceil(1_000 / per_second))
 
     def _spend(self, limiter: str, per_second: float, count: int, scene: Scene) -> None:
         """Starts were given: the next one has its time. What was not used in time is not made up for."""
-        first_ms = max(self._next_ms.get(limiter, 0), scene.world.now_ms - RATE_STEP_MS)
-        next_ms = math.ceil(first_ms + count * 1_000 / per_second)
-        scene.effects.rates[limiter] = next_ms
-        scene.effects.put_note(state.rate_record_key(limiter), state.encode_counts(next=next_ms))
+        next_ms = self._next_start_ms(limiter, per_second, scene.world.now_ms)
+        if count:
+            first_ms = max(next_ms, scene.world.now_ms - RATE_STEP_MS)
+            next_ms = math.ceil(first_ms + count * 1_000 / per_second)
+        if next_ms != self._next_ms.get(limiter, 0):
+            scene.effects.rates[limiter] = next_ms
+            scene.effects.put_note(state.rate_record_key(limiter), state.encode_counts(next=next_ms))
 
     # --- apply
 
@@ -163,7 +183,7 @@ class Limiters:
             step_ms = min(RATE_STEP_MS, 1_000 / ceiling.per_second)
             self._wakes[limiter] = math.ceil(self._next_ms.get(limiter, 0) + max(0.0, RATE_STEP_MS - step_ms) // 2)
         elif waits and not is_full:
-            self._wakes[limiter] = 0  # more is wanted than one cycle gives
+            self._wakes[limiter] = self._settles.get(limiter, 0)  # in the past: more is wanted than one cycle gives
         else:
             self._wakes.pop(limiter, None)
 

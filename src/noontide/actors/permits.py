@@ -116,7 +116,8 @@ class Permits:
             account, granted = self._accounts[key], work.grants[key]
             held, asked = account.held + granted, account.asked - granted
             # What is free goes back even if others wait here: whose turn it is, and when, the limiter says.
-            back = max(0, held - account.used - used[key])
+            # Below 0 are runs that were with workers before there was this limit: they count from now on.
+            back = held - account.used - used[key]
             lacking = account.waiting + waiting[key] - asked
             if back or lacking:
                 self._tell(key, Ask(key[0], key[1], lacking, back), scene)

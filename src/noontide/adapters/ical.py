@@ -13,6 +13,8 @@ from noontide.core.calendar import RANGES_MAX
 from noontide.core.errors import InvalidDefinition
 
 FILE_MAX_BYTES = 16 * 1024 * 1024
+STEPS_MAX = 200_000
+"""Repetitions of one event that are walked through, also those before the time that is asked for."""
 DAY = timedelta(days=1)
 Event = Any
 """A component of the library: its properties are of some thirty types, and which one follows from the name."""
@@ -38,7 +40,9 @@ def read_days(data: bytes, *, since: date, until: date) -> list[Days]:
         calendar = ICalendar.from_ical(data)
         events: list[Event] = list(calendar.walk("VEVENT"))
         found = [each for event in events for each in _days_of(event, _moved(events), since, until)]
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except InvalidDefinition:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise InvalidDefinition.of("", f"is not a calendar that can be read: {error}") from error
     if not events:
         raise InvalidDefinition.of("", "has no events (VEVENT)")
@@ -79,15 +83,24 @@ def _moved(events: Iterable[Event]) -> set[tuple[str, date]]:
 def _days_of(event: Event, moved: set[tuple[str, date]], since: date, until: date) -> Iterator[Days]:
     if str(event.get("STATUS", "")).upper() == "CANCELLED":
         return
-    start = event["DTSTART"].dt
+    start = _start_of(event)
     first, length = _day(start), _length(event, start)
     summary, uid = str(event.get("SUMMARY", "")), str(event.get("UID", ""))
     own = "RECURRENCE-ID" in event
-    for day in _starts(event, first, until):
+    for day in _starts(event, first, since - length if length < since - date.min else date.min, until):
         if not own and (uid, day) in moved:
             continue
         if day <= until and day + length >= since:
             yield Days(max(day, since), min(day + length, until), summary)
+
+
+def _start_of(event: Event) -> date:
+    value = event.get("DTSTART")
+    if value is None or isinstance(value, list):
+        how_many = "no DTSTART" if value is None else f"{len(value)} times DTSTART"
+        raise InvalidDefinition.of("", f"the event {str(event.get('SUMMARY', ''))[:80]!r} has {how_many}")
+    start: date = value.dt
+    return start
 
 
 def _length(event: Event, start: date) -> timedelta:
@@ -102,31 +115,34 @@ def _length(event: Event, start: date) -> timedelta:
     return max(timedelta(0), _day(last) - _day(start))
 
 
-def _starts(event: Event, first: date, until: date) -> Iterator[date]:
+def _starts(event: Event, first: date, since: date, until: date) -> Iterator[date]:
     """First days of the event and its repetitions, as long as they matter."""
     left_out = set(_listed(event, "EXDATE"))
     added = [day for day in _listed(event, "RDATE") if day != first]
     rule = event.get("RRULE")
-    repeated: Iterable[date] = [first] if rule is None else _repeated(rule, first, until)
+    repeated: Iterable[date] = [first] if rule is None else _repeated(rule, first, since, until)
     yield from (day for day in (*repeated, *added) if day not in left_out)
 
 
-def _repeated(rules: Any, first: date, until: date) -> list[date]:
+def _repeated(rules: Any, first: date, since: date, until: date) -> list[date]:
     from dateutil.rrule import rrulestr
 
     found: set[date] = {first}
     for rule in rules if isinstance(rules, list) else [rules]:
         # Days are counted without a zone, so a bound with one (UNTIL=...Z) counts by its date.
         parts = dict(rule)
+        if parts.get("INTERVAL") == [0]:
+            raise InvalidDefinition.of("", "an event is repeated with INTERVAL=0")
         if "UNTIL" in parts:
             parts["UNTIL"] = [datetime.combine(_day(each), time(23, 59, 59)) for each in parts["UNTIL"]]
         text = type(rule)(parts).to_ical().decode()
         starts = rrulestr(text, dtstart=datetime.combine(first, time()))
         within = takewhile(lambda at: at.date() <= until, starts)
         for count, at in enumerate(within):
-            if count > RANGES_MAX:
+            if at.date() >= since:
+                found.add(at.date())
+            if len(found) > RANGES_MAX or count > STEPS_MAX:
                 raise InvalidDefinition.of("", f"an event is repeated more than {RANGES_MAX} times")
-            found.add(at.date())
     return sorted(found)
 
 

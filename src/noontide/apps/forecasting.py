@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -78,21 +78,31 @@ def merged(parts: Sequence[wire.FoundForecast], *, minutes: int, names_max: int)
     )
 
 
-def forecast_of_jobs(jobs: Iterable[tuple[Job, Cursor]], config: ConfigView, *, from_ms: int, minutes: int) -> Outlook:
+class Standing(NamedTuple):
+    """An accepted job, its document, and where it stands."""
+
+    job: Job
+    document: bytes
+    cursor: Cursor
+
+
+def forecast_of_jobs(jobs: Iterable[Standing], config: ConfigView, *, from_ms: int, minutes: int) -> Outlook:
     """The forecast of jobs as they are on the topics. from_ms: a whole minute."""
     book = ForecastBook(from_ms, minutes=minutes, groups_max=GROUPS_MAX)
-    for job, cursor in jobs:
+    for standing in jobs:
+        cursor = standing.cursor
         if cursor.state is JobState.ACTIVE and cursor.due_ms is not None and cursor.start_ms is not None:
-            book.add(_coming(job, cursor, config))
+            book.add(_coming(standing, config))
     for _ in book.expand():
         pass
     return Outlook(from_ms, book, cut=False)
 
 
-def _coming(job: Job, cursor: Cursor, config: ConfigView) -> Coming:
+def _coming(standing: Standing, config: ConfigView) -> Coming:
+    job, document, cursor = standing
     assert cursor.due_ms is not None
     assert cursor.start_ms is not None
-    row = decode_job_row(encode_job_row(job, b"", etag="", created_ms=0))
+    row = decode_job_row(encode_job_row(job, document, etag="", created_ms=0))
     coming = Coming(
         job.id, (row.tenant, row.lane or TOPICS, place_of(row.target_text)), row.schedule_key, cursor.due_ms,
         cursor.start_ms, row.spread_ms, row.ends_at_ms, max(0, row.max_runs - cursor.runs),

@@ -14,12 +14,27 @@ from types import MappingProxyType
 import orjson
 
 from noontide.core.calendar import Calendar, parse_calendar
-from noontide.core.errors import InvalidDefinition
-from noontide.records.limit_book import NO_LIMITS, LimitBook, book_of, check_target_limits, check_tenant
+from noontide.core.errors import InvalidDefinition, Problem
+from noontide.core.fields import escape, nearest
+from noontide.records.limit_book import EXACT_STARTS, NO_LIMITS, LimitBook, book_of, check_target_limits, check_tenant
 from noontide.records.tokens import decode_token
 from noontide.records.topics import is_parameter
 
-KINDS = ("tenant", "domain", "calendar", "target", "lane", "channel", "secret", "token")
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "tenant": ("weight", "concurrency_max", "concurrency_keys", EXACT_STARTS),
+    "domain": ("tenants",),
+    "calendar": ("dates",),
+    "target": ("topic", "handler", "url", "concurrency_max", "starts_per_second_max", "tenants"),
+    "lane": ("note",),
+    "channel": ("url", "format", "email", "topic", "tenants", "secret"),
+    "secret": ("tenants", "hosts", "plain_http"),
+    "token": (
+        "role", "tenants", "secrets", "created_at", "created_by", "expires_at", "requests_per_second", "note",
+    ),
+}  # fmt: skip
+"""What may be said of each kind."""
+KINDS = tuple(FIELDS)
+NAME_MAX_CHARS = 200
 EVERYBODY = "*"
 
 
@@ -84,6 +99,27 @@ def check_config(key: str, value: bytes) -> Mapping[str, object]:
     return document
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that cannot be part of a path. Raises InvalidDefinition."""
+    if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable() or "/" in name:
+        raise InvalidDefinition.of("/name", f"must be 1 to {NAME_MAX_CHARS} printable characters without '/'")
+
+
+def check_new_config(key: str, value: bytes) -> Mapping[str, object]:
+    """The same for one that is about to be written: a field that means nothing is refused, with the nearest known."""
+    document = check_config(key, value)
+    check_name(key.partition("/")[2])
+    known = FIELDS.get(key.partition("/")[0], tuple(document))
+    unknown = [
+        Problem(f"/{escape(name[:64])}", f"is not a known field{nearest(name, known)}")
+        for name in document
+        if name not in known
+    ]
+    if unknown:
+        raise InvalidDefinition(tuple(unknown))
+    return document
+
+
 def _check_kind(kind: str, name: str, document: dict[str, object]) -> None:
     match kind:
         case "target":
@@ -135,11 +171,6 @@ def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, o
             documents[key] = check_config(key, value)
         except InvalidDefinition:
             continue
-    registered = [
-        RegisteredTopic(name=_name(key), topic=str(doc["topic"]), tenants=_tenants(doc))
-        for key, doc in documents.items()
-        if key.startswith("target/") and "topic" in doc
-    ]
     calendars = {
         _name(key): parse_calendar(_name(key), doc, pointer="")
         for key, doc in documents.items()
@@ -148,11 +179,23 @@ def updated_view(view: ConfigView, records: list[tuple[str, bytes | None]], *, o
     return ConfigView(
         offset=offset,
         documents=documents,
-        topics={item.topic: item for item in registered},
+        topics=_registered(documents),
         calendars=calendars,
         limits=book_of(documents),
         calendars_version=_version(calendars),
     )
+
+
+def _registered(documents: Mapping[str, Mapping[str, object]]) -> dict[str, RegisteredTopic]:
+    """Registered topics by topic; one that has two names may be used by the tenants of both."""
+    found: dict[str, RegisteredTopic] = {}
+    for key in sorted(documents):
+        if key.startswith("target/") and documents[key].get("topic") is not None:
+            topic, tenants = str(documents[key]["topic"]), _tenants(documents[key])
+            known = found.get(topic)
+            named = (_name(key), tenants) if known is None else (known.name, known.tenants | tenants)
+            found[topic] = RegisteredTopic(name=named[0], topic=topic, tenants=named[1])
+    return found
 
 
 def _version(calendars: Mapping[str, Calendar]) -> str:

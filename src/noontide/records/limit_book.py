@@ -6,6 +6,7 @@ order in which a run takes its permits, so that two runs never wait for each oth
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,8 +17,9 @@ from noontide.core.errors import InvalidDefinition
 TENANT, TARGET, KEY = "tenant/", "target/", "key/"
 HANDLER = "handler:"
 EXACT_STARTS = "exact_starts_per_minute_max"
-WEIGHT_MAX = 1_000_000.0
-STARTS_MAX = 1_000_000.0
+WEIGHT_MIN, WEIGHT_MAX = 0.000_001, 1_000_000.0
+STARTS_MIN, STARTS_MAX = 0.000_01, 1_000_000.0
+"""Starts per second; the least is about one in a day."""
 CONCURRENCY_MAX = 1_000_000_000
 
 
@@ -34,15 +36,15 @@ ONE_AT_A_TIME = Ceiling(concurrency=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitBook:
-    """All limits. ceilings: by limiter; handlers, urls: names of limited targets, by handler and by URL prefix.
+    """All limits. ceilings: by limiter; handlers, urls: limited targets (several at times), by handler and URL prefix.
 
     urls: longest prefix first. weights: of tenants that have one. exact_starts: jobs that may insist on one minute, of
     tenants with such a quota.
     """
 
     ceilings: Mapping[str, Ceiling] = field(default_factory=lambda: MappingProxyType({}))
-    handlers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    urls: tuple[tuple[str, str], ...] = ()
+    handlers: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    urls: tuple[tuple[str, tuple[str, ...]], ...] = ()
     weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     exact_starts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -51,8 +53,7 @@ class LimitBook:
         found = []
         if (limiter := TENANT + tenant) in self.ceilings:
             found.append(limiter)
-        if (named := self._target(target)) is not None:
-            found.append(named)
+        found.extend(self._targets(target))
         if key is not None:
             found.append(f"{KEY}{tenant}/{key}")
         return tuple(found)
@@ -64,14 +65,20 @@ class LimitBook:
             return ONE_AT_A_TIME if limiter.startswith(KEY) else NO_CEILING
         return known
 
+    def capped(self) -> frozenset[str]:
+        """Limiters of tenants and targets that bound how many run at a time."""
+        return frozenset(
+            name for name, each in self.ceilings.items() if each.concurrency is not None and not name.startswith(KEY)
+        )
+
     def weight_of(self, tenant: str) -> float:
         """The tenant's part when things are shared."""
         return self.weights.get(tenant, 1.0)
 
-    def _target(self, target: str) -> str | None:
+    def _targets(self, target: str) -> tuple[str, ...]:
         if target.startswith(HANDLER):
-            return self.handlers.get(target.removeprefix(HANDLER))
-        return next((name for prefix, name in self.urls if target.startswith(prefix)), None)
+            return self.handlers.get(target.removeprefix(HANDLER), ())
+        return next((names for prefix, names in self.urls if target.startswith(prefix)), ())
 
 
 NO_LIMITS = LimitBook()
@@ -79,7 +86,7 @@ NO_LIMITS = LimitBook()
 
 def check_tenant(document: Mapping[str, object]) -> None:
     """Refuse numbers that mean nothing. Raises InvalidDefinition naming the field."""
-    _number(document, "weight", WEIGHT_MAX)
+    _number(document, "weight", WEIGHT_MIN, WEIGHT_MAX)
     _count(document, "concurrency_max")
     _count(document, EXACT_STARTS)
     keys = document.get("concurrency_keys", {})
@@ -92,7 +99,7 @@ def check_tenant(document: Mapping[str, object]) -> None:
 def check_target_limits(document: Mapping[str, object]) -> None:
     """Limits belong to targets that workers call. Raises InvalidDefinition naming the field."""
     _count(document, "concurrency_max")
-    _number(document, "starts_per_second_max", STARTS_MAX)
+    _number(document, "starts_per_second_max", STARTS_MIN, STARTS_MAX)
     named = [kind for kind in ("topic", "handler", "url") if document.get(kind) is not None]
     if len(named) != 1:
         raise InvalidDefinition.of("", 'must have exactly one of "topic", "handler" and "url"')
@@ -101,35 +108,42 @@ def check_target_limits(document: Mapping[str, object]) -> None:
         raise InvalidDefinition.of(f"/{named[0]}", "must be a text that is not empty")
     if named[0] == "url" and not value.startswith(("http://", "https://")):
         raise InvalidDefinition.of("/url", 'must begin with "https://" or "http://"')
-    if named[0] == "topic" and ("concurrency_max" in document or "starts_per_second_max" in document):
+    limits = [name for name in ("concurrency_max", "starts_per_second_max") if document.get(name) is not None]
+    if named[0] == "topic" and limits:
         raise InvalidDefinition.of("", "a registered topic takes records in the claim's own transaction: no limits")
 
 
 def book_of(documents: Mapping[str, Mapping[str, object]]) -> LimitBook:
     """The book that checked configuration documents make, by key."""
     ceilings: dict[str, Ceiling] = {}
-    handlers: dict[str, str] = {}
-    urls: dict[str, str] = {}
+    handlers: defaultdict[str, list[str]] = defaultdict(list)
+    urls: defaultdict[str, list[str]] = defaultdict(list)
     weights: dict[str, float] = {}
     for key, document in documents.items():
         if key.startswith(TENANT):
             _read_tenant(key, document, ceilings, weights)
-        elif key.startswith(TARGET) and "topic" not in document:
+        elif key.startswith(TARGET) and document.get("topic") is None:
             ceiling = Ceiling(_int(document, "concurrency_max"), _float(document, "starts_per_second_max"))
             if ceiling == NO_CEILING:
                 continue
             ceilings[key] = ceiling
-            if "handler" in document:
-                handlers[str(document["handler"])] = key
-            else:
-                urls[str(document["url"])] = key
-    longest_first = tuple(sorted(urls.items(), key=lambda item: (-len(item[0]), item[0])))
+            named, of = (handlers, "handler") if document.get("handler") is not None else (urls, "url")
+            named[str(document[of])].append(key)
+    longest_first = sorted(_sorted_names(urls).items(), key=lambda item: (-len(item[0]), item[0]))
     exact = {
         key.removeprefix(TENANT): most
         for key, document in documents.items()
         if key.startswith(TENANT) and (most := _int(document, EXACT_STARTS)) is not None
     }
-    return LimitBook(ceilings=ceilings, handlers=handlers, urls=longest_first, weights=weights, exact_starts=exact)
+    return LimitBook(
+        ceilings=ceilings, handlers=_sorted_names(handlers), urls=tuple(longest_first), weights=weights,
+        exact_starts=exact,
+    )  # fmt: skip
+
+
+def _sorted_names(named: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    """Two limits of one thing hold both; their order is the same everywhere, as permits are taken in it."""
+    return {of: tuple(sorted(keys)) for of, keys in named.items()}
 
 
 def _read_tenant(
@@ -157,11 +171,11 @@ def _float(document: Mapping[str, object], name: str) -> float | None:
 
 def _count(document: Mapping[str, object], name: str, within: str = "") -> None:
     value = document.get(name)
-    if value is not None and (type(value) is not int or not 1 <= value <= CONCURRENCY_MAX):
-        raise InvalidDefinition.of(f"{within}/{name}", f"must be a whole number from 1 to {CONCURRENCY_MAX}")
+    if value is not None and (type(value) is not int or not 0 <= value <= CONCURRENCY_MAX):
+        raise InvalidDefinition.of(f"{within}/{name}", f"must be a whole number from 0 to {CONCURRENCY_MAX}")
 
 
-def _number(document: Mapping[str, object], name: str, most: float) -> None:
+def _number(document: Mapping[str, object], name: str, least: float, most: float) -> None:
     value = document.get(name)
-    if value is not None and (type(value) not in (int, float) or not 0 < float(str(value)) <= most):
-        raise InvalidDefinition.of(f"/{name}", f"must be a number greater than 0, at most {most:.0f}")
+    if value is not None and (type(value) not in (int, float) or not least <= float(str(value)) <= most):
+        raise InvalidDefinition.of(f"/{name}", f"must be a number from {least:.6f} to {most:.0f}")

@@ -15,7 +15,8 @@ from noontide.records.limit_book import TENANT
 class Ask(msgspec.Struct, frozen=True, tag="ask", tag_field="kind", omit_defaults=True):
     """A slot wants permits of a limiter for a tenant's runs, and gives others back.
 
-    count: how many more it wants; negative when runs that waited do not need theirs any more. back: given back.
+    count: how many more it wants; negative when runs that waited do not need theirs any more. back: given back;
+    negative for runs that were with workers before there was this limit, and count from now on.
     """
 
     limiter: str

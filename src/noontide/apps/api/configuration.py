@@ -14,10 +14,9 @@ from noontide.apps.api.principal import Admin, Supervisor
 from noontide.apps.api.problems import not_found
 from noontide.apps.api.services import services_of, writer_of
 from noontide.core.errors import InvalidDefinition
-from noontide.records.config import check_config
+from noontide.records.config import NAME_MAX_CHARS, check_name, check_new_config
 
 router = APIRouter(prefix="/v1", tags=["configuration"])
-NAME_MAX_CHARS = 200
 
 
 class Noun(StrEnum):
@@ -59,7 +58,7 @@ def _add_routes(noun: Noun) -> None:
         """The body becomes its whole value. A topic that is registered as a target must exist."""
         document = object_of(await body_of(request))
         key, value = _key(noun, name), orjson.dumps(document)
-        check_config(key, value)
+        check_new_config(key, value)
         if noun is Noun.TARGETS:
             await _check_topic(request, document)
         await writer_of(request).configure(key, value, who)
@@ -76,8 +75,7 @@ def _add_routes(noun: Noun) -> None:
 
 
 def _key(noun: Noun, name: str) -> str:
-    if not 1 <= len(name) <= NAME_MAX_CHARS or not name.isprintable() or "/" in name:
-        raise InvalidDefinition.of("/path/name", f"must be 1 to {NAME_MAX_CHARS} printable characters without '/'")
+    check_name(name)
     return f"{noun.kind}/{name}"
 
 

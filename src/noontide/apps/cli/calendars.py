@@ -12,9 +12,10 @@ import orjson
 from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
 from noontide.apps.cli.tables import note, plural, show_json, show_table, utc
 from noontide.core.errors import InvalidDefinition
+from noontide.records.config import check_new_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from noontide.apps.calendar_diff import Moved
     from noontide.apps.cli.reading import Reader
@@ -55,8 +56,21 @@ def put(name: str, file: str, cluster: Cluster, **given: Any) -> None:
 
     See first what would move: `noontide calendars diff NAME FILE`.
     """
+    from noontide.apps.cli.configuring import Configuration
+
+    value = orjson.dumps(_document(name, file, given))
+    try:
+        document = check_new_config(f"calendar/{name}", value)
+    except InvalidDefinition as refused:
+        raise Fault(f"calendar/{name}: {refused}") from refused
+    Configuration.of(cluster).put(f"calendar/{name}", value)
+    click.echo(f"calendar/{name} is set: {plural(_count(_parsed(name, document)), 'day')}")
+
+
+def put_over_api(client: Client, name: str, file: str, **given: Any) -> None:
+    """The same over the HTTP API."""
     document = _document(name, file, given)
-    _write(_reader(cluster), name, document)
+    client.configure("calendars", name, document)
     click.echo(f"calendar/{name} is set: {plural(_count(_parsed(name, document)), 'day')}")
 
 
@@ -132,7 +146,7 @@ def show(name: str, cluster: Cluster) -> None:
 def _document(name: str, file: str, given: dict[str, Any]) -> dict[str, object]:
     """The days of a file, as a configuration."""
     data = Path(file).read_bytes()
-    if not data.lstrip().startswith(b"BEGIN:VCALENDAR"):
+    if data.lstrip(_BEFORE_TEXT)[: len(_ICALENDAR)].upper() != _ICALENDAR:
         from noontide.apps.cli.definitions import split
 
         sources = list(split(data, name=file))
@@ -171,6 +185,9 @@ def _today() -> date:
     return date.fromordinal(_EPOCH + wall_now_ms() // 86_400_000)
 
 
+_ICALENDAR: Final = b"BEGIN:VCALENDAR"
+_BEFORE_TEXT: Final = b"\xef\xbb\xbf \t\r\n"
+"""A byte order mark, and white space."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
@@ -178,7 +195,7 @@ def _iso(day: int) -> str:
     return date.fromordinal(_EPOCH + day).isoformat()
 
 
-def _parsed(name: str, document: dict[str, object]) -> Calendar:
+def _parsed(name: str, document: Mapping[str, object]) -> Calendar:
     from noontide.core.calendar import parse_calendar
 
     try:
@@ -211,16 +228,6 @@ def _times(instants: tuple[int, ...]) -> str:
 def _texts(instants: Sequence[str]) -> str:
     more = len(instants) - SHOWN_MAX
     return ", ".join(instants[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _write(reader: Reader, name: str, document: dict[str, object]) -> None:
-    from noontide.adapters.kafka.requests import RequestProducer
-    from noontide.ports.record_log import Record, TopicPartition
-
-    producer = RequestProducer(reader.connection)
-    at = TopicPartition(reader.layout.name("config"), 0)
-    producer.send(at, Record(f"calendar/{name}".encode(), orjson.dumps(document)), lambda _at, _offset: None)
-    producer.flush()
 
 
 def _reader(cluster: Cluster) -> Reader:

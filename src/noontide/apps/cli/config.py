@@ -12,7 +12,7 @@ import orjson
 from noontide.apps.cli.common import Cluster, Fault, broker_options, json_option
 from noontide.apps.cli.tables import note, show_json, show_table
 from noontide.core.errors import InvalidDefinition
-from noontide.records.config import KINDS, check_config
+from noontide.records.config import KINDS, check_new_config
 
 if TYPE_CHECKING:
     from noontide.apps.cli.configuring import Configuration
@@ -37,11 +37,11 @@ def put(key: str, value: str, cluster: Cluster) -> None:
     """Set KEY to VALUE: JSON, the name of a file (JSON or YAML), or - for standard input."""
     text = text_of(value)
     try:
-        document = check_config(_named(key), text)
+        document = check_new_config(_named(key), text)
     except InvalidDefinition as refused:
         raise Fault(f"{key}: {refused}") from refused
     configuration = _configuration(cluster)
-    if key.startswith("target/") and "topic" in document:
+    if key.startswith("target/") and document.get("topic") is not None:
         _check_target(configuration.reader, str(document["topic"]))
     configuration.put(key, orjson.dumps(document))
     click.echo(f"{key} is set")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DAY_MINUTES: Final = 24 * 60
 BAR_CHARS: Final = 30
-HOUR_HEADS: Final = ("hour", "runs", "fullest minute", "if relaxed", "")
+HOUR_HEADS: Final = ("from", "runs", "fullest minute", "if relaxed", "")
 PEAK_HEADS: Final = ("minute", "runs", "exact", "if relaxed", "most of them")
 
 
@@ -48,13 +48,17 @@ def _read(cluster: Cluster, given: Mapping[str, Any]) -> dict[str, Any]:
 
     from noontide.adapters.system_clock import wall_now_ms
     from noontide.apps.cli.reading import Reader, config_view
-    from noontide.apps.forecasting import forecast_of_jobs, peaks_of, view_of
+    from noontide.apps.forecasting import Standing, forecast_of_jobs, peaks_of, view_of
     from noontide.apps.port import wire
     from noontide.apps.port.foreseen import answer_of
 
     reader = Reader(connection=cluster.connection(), layout=cluster.layout())
     from_ms = wall_now_ms() // 60_000 * 60_000
-    jobs = ((job, stored.cursor) for stored in reader.jobs() if stored.cursor and (job := stored.job()) is not None)
+    jobs = (
+        Standing(job, stored.document, stored.cursor)
+        for stored in reader.jobs()
+        if stored.cursor and (job := stored.job()) is not None
+    )
     found = {0: forecast_of_jobs(jobs, config_view(reader), from_ms=from_ms, minutes=given["minutes"])}
     tenants = None if given["tenant"] is None else [given["tenant"]]
     question = wire.Forecast(

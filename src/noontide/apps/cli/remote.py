@@ -27,6 +27,7 @@ WAYS: Final = {
     },
     f"{_PACKAGE}.backfill.backfill": f"{_PACKAGE}.backfill:backfill_over_api",
     f"{_PACKAGE}.graph.graph": f"{_PACKAGE}.graph:graph_over_api",
+    f"{_PACKAGE}.calendars.put": f"{_PACKAGE}.calendars:put_over_api",
     f"{_PACKAGE}.calendars.diff": f"{_PACKAGE}.calendars:diff_over_api",
     f"{_PACKAGE}.forecast.forecast": f"{_PACKAGE}.forecast:forecast_over_api",
     f"{_PACKAGE}.runs.list_command": f"{_PACKAGE}.remote_runs:list_command",
