@@ -79,4 +79,4 @@ def entered(run: Run, book: LimitBook) -> tuple[str, ...] | None:
     if not lacking:
         return None
     ordered = [each for each in wanted if each in lacking or each in run.permits]
-    return (*ordered, *(each for each in run.permits if each not in ordered))
+    return (*(each for each in run.permits if each not in ordered), *ordered)

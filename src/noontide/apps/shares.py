@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from noontide.actors.live_runs import is_free
 from noontide.core.run import Run, RunState
 from noontide.records import state
 from noontide.records.limit_book import LimitBook
@@ -66,17 +67,15 @@ def lane_shares(runs: Iterable[Run], book: LimitBook) -> list[LaneShare]:
     counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for run in runs:
         if run.lane:
-            counts[run.lane, run.tenant][_stage(run)] += 1
+            counts[run.lane, run.tenant][stage_of(run)] += 1
     return [
         LaneShare(lane, tenant, book.weight_of(tenant), *(of[each] for each in LaneShare._fields[3:]))
         for (lane, tenant), of in sorted(counts.items())
     ]
 
 
-def _stage(run: Run) -> str:
-    match run.state:
-        case RunState.RUNNING | RunState.QUEUED:
-            return str(run.state)
-        case RunState.PENDING if not run.not_before_ms and run.waits_for is None and run.awaits is None:
-            return "ready"
-    return "waiting"
+def stage_of(run: Run) -> str:
+    """running, queued (offered to workers), ready to be offered, or waiting for something else."""
+    if run.state in (RunState.RUNNING, RunState.QUEUED):
+        return str(run.state)
+    return "ready" if is_free(run) else "waiting"

@@ -1,7 +1,8 @@
 """The limits that operators have set, and which of them a run comes under.
 
-A limiter is named `tenant/<id>`, `target/<name>` or `key/<tenant>/<concurrency key>`; the order of these kinds is the
-order in which a run takes its permits, so that two runs never wait for each other.
+A limiter is named `key/<tenant>/<concurrency key>`, `tenant/<id>` or `target/<name>`. In the order of these kinds a run
+takes its permits, so that two runs never wait for each other: keys first, so that runs which wait for one keep nothing
+from the rest of their tenant; targets last, so that a tenant at its cap keeps none of theirs.
 """
 
 from __future__ import annotations
@@ -50,13 +51,10 @@ class LimitBook:
 
     def limiters_of(self, tenant: str, target: str, key: str | None) -> tuple[str, ...]:
         """The limiters a run comes under, in the order of their permits. target: as history names it."""
-        found = []
+        found = [] if key is None else [f"{KEY}{tenant}/{key}"]
         if (limiter := TENANT + tenant) in self.ceilings:
             found.append(limiter)
-        found.extend(self._targets(target))
-        if key is not None:
-            found.append(f"{KEY}{tenant}/{key}")
-        return tuple(found)
+        return (*found, *self._targets(target))
 
     def ceiling(self, limiter: str) -> Ceiling:
         """What a limiter lets through now. A concurrency key lets one run through, unless its tenant says otherwise."""

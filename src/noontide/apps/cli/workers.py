@@ -11,6 +11,7 @@ import click
 from noontide.apps.cli.common import Cluster, broker_options, json_option
 from noontide.apps.cli.spans import words
 from noontide.apps.cli.tables import show_json, show_table, utc
+from noontide.apps.shares import stage_of
 
 if TYPE_CHECKING:
     from noontide.core.run import Run
@@ -72,14 +73,8 @@ def lane_counts(runs: Iterable[Run]) -> dict[str, Counter[str]]:
 
 
 def _stage(run: Run) -> str:
-    match run.state:
-        case "running":
-            return "running" if run.worker is not None else "open"
-        case "queued":
-            return "queued"
-        case "pending" if not run.not_before_ms and run.waits_for is None:
-            return "ready"
-    return "waiting"
+    stage = stage_of(run)
+    return "open" if stage == "running" and run.worker is None else stage
 
 
 def longest(runs: Iterable[Run]) -> list[Run]:
