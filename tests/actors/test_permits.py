@@ -339,7 +339,7 @@ async def test_retries_give_their_permits_to_others_meanwhile(stage: MemoryStage
 
 
 steps = st.lists(
-    st.sampled_from(["wait", "crash", "doubt", "doubt that took effect", "cancel", "cap", "kill"]), max_size=12
+    st.sampled_from(["wait", "crash", "doubt", "doubt that took effect", "cancel", "cap", "none", "kill"]), max_size=12
 )
 
 
@@ -363,12 +363,18 @@ async def test_whatever_happens(steps: list[str], cap: int) -> None:
                     stage.cancel(f"t-{number % 8}")
                 case "cap":
                     stage.configure(TENANT, {"concurrency_max": 1 + number % 3})
-                    most = max(most, 1 + number % 3)
+                    if most == 99:  # from here on no more than run at this moment
+                        most = cap
+                    most = max(most, 1 + number % 3, in_work(stage))
+                case "none":
+                    stage.configure(TENANT, None)
+                    most = 99
                 case "kill":
                     crew.workers[-1].kill()
                     crew.hire(f"w-{number + 1}", does=lambda _run: Work(700))
             await stage.advance(400)
             assert in_work(stage) <= most
+        stage.configure(TENANT, {"concurrency_max": 2})
         await stage.advance(120 * SECOND_MS)
         assert stage.leases() == {}
         assert standing(stage) == {}

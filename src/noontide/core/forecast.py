@@ -47,14 +47,15 @@ class Coming(NamedTuple):
 
 
 class Series:
-    """Runs per minute of one group.
+    """Runs per minute of one group, and how many jobs it has.
 
     exact: those that recur and insist on their minute; spread: where these would start if their timing were relaxed.
     """
 
-    __slots__ = ("exact", "runs", "spread")
+    __slots__ = ("exact", "jobs", "runs", "spread")
 
     def __init__(self, minutes: int) -> None:
+        self.jobs = 0
         self.runs = array("I", bytes(4 * minutes))
         self.exact: array[int] | None = None
         self.spread: array[int] | None = None
@@ -115,6 +116,7 @@ class ForecastBook:
             return
         self.jobs += 1
         place, key = self._place(coming.group), coming.schedule_key
+        self._series[place].jobs += 1
         if not key or key.startswith("at:"):
             self._series[place].add(self._minute(coming.start_ms), 1, ORDINARY)
             return

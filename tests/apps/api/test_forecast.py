@@ -58,6 +58,8 @@ async def test_the_forecast_comes_true() -> None:
             minute: count for minute, count in actual.items() if minute < 59
         }
         assert found["totals"]["targets"] == {"kafka://orders": sum(found["runs"])}
+        assert found["jobs"] > 40
+        assert (await asked(stage, "/v1/forecast?minutes=60&tenant=nobody"))["jobs"] == 0
         assert found["series"] == {"kafka://orders": found["runs"]}
         peak = found["peaks"][0]
         assert peak["at"].endswith("T00:30:00Z")

@@ -245,7 +245,7 @@ async def test_the_share_of_a_tenant(memory: MemoryApi, http: httpx.AsyncClient)
     for number in range(5):
         body = {"id": f"c-{number}", "tenant": "capped", "run_at": "2026-03-01T00:00:00Z", "target": "handler:x"}
         assert (await http.post("/v1/jobs", json=body)).status_code == 201
-    await memory.stage.run_until_idle()
+    await memory.stage.advance(700)
     answer = await http.get("/v1/tenants/capped/share")
     assert answer.status_code == 200, answer.text
     (limiter,) = answer.json()["limiters"]

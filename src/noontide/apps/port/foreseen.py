@@ -22,6 +22,7 @@ async def answer_of(question: wire.Forecast, found: Mapping[int, Outlook]) -> wi
     runs, exact, spread = ([0] * question.minutes for _ in range(3))
     totals: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     series: dict[str, list[int]] = {}
+    jobs = 0
     for number, (start, group, each) in enumerate(_series(found.values(), question)):
         if number % _PIECE == 0:
             await asyncio.sleep(0)
@@ -31,6 +32,7 @@ async def answer_of(question: wire.Forecast, found: Mapping[int, Outlook]) -> wi
             if values is not None:
                 _add_to(sums, values[start : start + question.minutes])
         total = sum(part)
+        jobs += each.jobs if total else 0
         for kind, name in zip(KINDS, group, strict=True):
             if total:
                 totals[kind][name] += total
@@ -44,7 +46,7 @@ async def answer_of(question: wire.Forecast, found: Mapping[int, Outlook]) -> wi
         totals={kind: _top(counts, question.names_max) for kind, counts in totals.items()},
         details=_details(question, found),
         as_of_ms=min((each.as_of_ms for each in found.values()), default=0),
-        jobs=sum(each.book.jobs for each in found.values()),
+        jobs=jobs,
         pending=[slot for slot in question.slots if slot not in found],
         cut=[slot for slot, each in found.items() if each.cut],
         merged=any(each.book.merged for each in found.values()),
