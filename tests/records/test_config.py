@@ -63,3 +63,23 @@ def test_two_targets_of_one_thing_hold_both_in_any_order(order: tuple[str, str])
     assert view(**urls).limits.limiters_of("t", "https://x.example/y", None) == ("target/a", "target/b")
     topics = {name: {"topic": "orders", "tenants": [name]} for name in order}
     assert view(**topics).topics["orders"].tenants == {"target_a", "target_b"}
+
+
+@pytest.mark.parametrize(
+    "url, target, holds",
+    [
+        ("https://crm.example/", "https://crm.example/contacts", True),
+        ("https://CRM.example", "https://crm.example/contacts", True),
+        ("https://crm.example/", "HTTPS://Crm.Example:443/contacts", True),
+        ("https://crm.example:443", "https://crm.example?q=1", True),
+        ("http://crm.example/api", "http://crm.example:80/api/v2", True),
+        ("https://crm.example", "https://crm.example.elsewhere.example/", False),
+        ("https://crm.example", "https://crm.example:8443/", False),
+        ("https://crm.example/API", "https://crm.example/api", False),
+        ("https://crm.example:", "https://crm.example/x", True),
+        ("http://crm.example", "https://crm.example", False),
+    ],
+)
+def test_hosts_are_compared_as_a_whole_and_without_case(url: str, target: str, holds: bool) -> None:
+    book = view(target_crm={"url": url, "concurrency_max": 1}).limits
+    assert bool(book.limiters_of("t", target, None)) is holds

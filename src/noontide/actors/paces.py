@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from noontide.actors.effects import Effects, Scene
 from noontide.core.pace import Pace, eased, slowed
 from noontide.core.run import Run
+from noontide.core.targets import is_url, plain_url
 
 OVERLOADED = frozenset((429, 503))
 """HTTP statuses by which a target asks for less (RFC 6585, section 4; RFC 9110, section 15.6.4)."""
@@ -35,9 +36,9 @@ class Paces:
 
 def place_of(target: str) -> str:
     """What is slowed when a run fails: the host of a URL, or the handler."""
-    if not target.startswith(("http://", "https://")):
+    if not is_url(target):
         return target
-    parts = urlsplit(target)
+    parts = urlsplit(plain_url(target))
     return f"{parts.scheme}://{parts.netloc}"
 
 

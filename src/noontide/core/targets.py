@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_WEB = ("http://", "https://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +66,22 @@ class HandlerTarget:
 
 
 Target = HttpTarget | TopicTarget | HandlerTarget
+
+
+def is_url(target: str) -> bool:
+    """Whether a target, as history names it, is one that is called over HTTP; schemes have no case."""
+    return target[:8].lower().startswith(_WEB)
+
+
+@lru_cache(maxsize=4_096)
+def plain_url(url: str) -> str:
+    """A URL with host and scheme in lower case, without default port, and with a path, so that it can be compared.
+
+    RFC 3986, section 6.2.2.1 and 6.2.3. What follows the host is left as it is.
+    """
+    scheme, _, rest = url.partition("://")
+    ends = [at for at in map(rest.find, "/?#") if at >= 0]
+    host, path = (rest[: min(ends)], rest[min(ends) :]) if ends else (rest, "")
+    scheme, host = scheme.lower(), host.lower()
+    host = host.removesuffix(_DEFAULT_PORTS.get(scheme, ":")).removesuffix(":")
+    return f"{scheme}://{host}{'' if path.startswith('/') else '/'}{path}"

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from noontide.core.errors import InvalidDefinition
+from noontide.core.targets import is_url, plain_url
 
 TENANT, TARGET, KEY = "tenant/", "target/", "key/"
 HANDLER = "handler:"
@@ -76,7 +77,10 @@ class LimitBook:
     def _targets(self, target: str) -> tuple[str, ...]:
         if target.startswith(HANDLER):
             return self.handlers.get(target.removeprefix(HANDLER), ())
-        return next((names for prefix, names in self.urls if target.startswith(prefix)), ())
+        if not self.urls or not is_url(target):
+            return ()
+        url = plain_url(target)
+        return next((names for prefix, names in self.urls if url.startswith(prefix)), ())
 
 
 NO_LIMITS = LimitBook()
@@ -104,7 +108,7 @@ def check_target_limits(document: Mapping[str, object]) -> None:
     value = document[named[0]]
     if not isinstance(value, str) or not value:
         raise InvalidDefinition.of(f"/{named[0]}", "must be a text that is not empty")
-    if named[0] == "url" and not value.startswith(("http://", "https://")):
+    if named[0] == "url" and not is_url(value):
         raise InvalidDefinition.of("/url", 'must begin with "https://" or "http://"')
     limits = [name for name in ("concurrency_max", "starts_per_second_max") if document.get(name) is not None]
     if named[0] == "topic" and limits:
@@ -125,8 +129,10 @@ def book_of(documents: Mapping[str, Mapping[str, object]]) -> LimitBook:
             if ceiling == NO_CEILING:
                 continue
             ceilings[key] = ceiling
-            named, of = (handlers, "handler") if document.get("handler") is not None else (urls, "url")
-            named[str(document[of])].append(key)
+            if document.get("handler") is not None:
+                handlers[str(document["handler"])].append(key)
+            else:
+                urls[plain_url(str(document["url"]))].append(key)
     longest_first = sorted(_sorted_names(urls).items(), key=lambda item: (-len(item[0]), item[0]))
     exact = {
         key.removeprefix(TENANT): most
