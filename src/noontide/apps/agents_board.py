@@ -157,6 +157,7 @@ class AgentsBoard:
 
     async def start(self) -> None:
         """Begin to follow; what is there arrives soon after. Topics that do not exist are left out. Raises Doubt."""
+        found = []
         for topic, sink, back in (
             ("agents-state", self._take_state, None),
             ("agents-told", self.alerts.take_told, None),
@@ -165,7 +166,8 @@ class AgentsBoard:
             name, count = self._layout.name(topic), self._layout.topic_partitions(topic)
             places = [TopicPartition(name, number) for number in range(count)]
             ends = await asyncio.to_thread(self._replay.stable_offsets, places)
-            starts = {at: 0 if back is None else max(0, end - back) for at, end in ends.items()}
+            found.append((sink, {at: 0 if back is None else max(0, end - back) for at, end in ends.items()}))
+        for sink, starts in found:  # only when all is known: who starts again must not be attached already
             if starts:
                 self._feed.attach(sink, starts)
 
