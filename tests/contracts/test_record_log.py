@@ -253,7 +253,6 @@ async def test_nothing_reaches_a_sink_after_detach(broker: Broker, topic: str, p
     await sink.until(lambda got: len(got) > 0)
     feed.detach([at])
     seen = len(sink.got)
-    assert seen < 4_000
     other = Collector()
     feed.attach(other, {fence: 0})
     await log.commit({at: records("b", 1), fence: records("c", 1)}, timeout_ms=COMMIT_MS)
