@@ -27,6 +27,7 @@ from noontide.actors.effects import Decided, Names
 from noontide.actors.intake import Intake
 from noontide.actors.local_index import close_index
 from noontide.actors.pulse import Pulses, new_pulses
+from noontide.actors.read_ahead import ReadAhead
 from noontide.actors.restore import Restored, Restorer
 from noontide.actors.sender import Sender
 from noontide.actors.settings import SchedulerSettings
@@ -110,6 +111,7 @@ class SlotRunner:
         self._checkpointing: asyncio.Future[None] | None = None
         self._answerer: Answerer | None = None
         self._sender: Sender | None = None
+        self._read_ahead: Callable[[int], bool] = lambda _until_ms: False
         self._lanes_probed_ms = 0.0
         self._stopping = False
         self._leaves_ms: float | None = None
@@ -211,10 +213,11 @@ class SlotRunner:
         config = await self._ports.config.refresh()
         self.restored = await self._replayed(self._index)
         sender = self._sender = Sender(self._ports.courier, self._delivered, self._settings)
-        answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
+        answerer = self._answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
+        ahead = ReadAhead(self._index, bytes_max=self._settings.read_ahead_max_bytes)
         ports = SlotPorts(
             log=self._log,
-            index=self._index,
+            index=ahead,
             clock=self._ports.clock,
             config=self._ports.config,
             breakers=self._ports.breakers,
@@ -223,8 +226,8 @@ class SlotRunner:
             decided=self._ports.decided,
             pulse=self._ports.pulses[self.names.slot],
         )
-        self._answerer = answerer
         slot = self.slot = Slot(self.names, ports, self._settings, self._caution)
+        self._read_ahead = partial(ahead.step, [partition.window for partition in slot.partitions.values()])
         slot.load()  # sends what may not have been sent; the answers may come before the slot is at work
         await self._intake.begin(slot, config)
         self.phase = Phase.WORKING
@@ -284,6 +287,8 @@ class SlotRunner:
             if worked:
                 gathers = slot.written < settings.cycle_gap_below
                 await asyncio.sleep(settings.cycle_gap_ms / 1000 if gathers else 0)
+            elif self._read_ahead(clock.now_ms() + settings.read_ahead_ms):
+                await asyncio.sleep(0)
             else:
                 await self._sleep(slot)
 

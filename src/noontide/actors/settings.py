@@ -33,6 +33,10 @@ class SchedulerSettings:
     """How far ahead due rows are held in memory."""
     preload_max: int = 20_000
     """Due rows held in memory per partition."""
+    read_ahead_ms: int = 5_000
+    """How far ahead the rows of due jobs are read when a slot has nothing else to do."""
+    read_ahead_max_bytes: int = 16 * 1024 * 1024
+    """Job rows held in memory before they are due, per slot."""
     late_heap_max: int = 256
     """Due rows added behind the horizon before they are merged into the preload."""
     cycle_gap_ms: int = 12
