@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -19,8 +18,9 @@ import msgspec
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.apps.port import wire
+from noontide.apps.port.hunting import Block, Entry, Hunt, blocks_by_id, in_blocks
 from noontide.apps.port.matching import job_matches
-from noontide.apps.port.scanning import grown, rows_after
+from noontide.apps.port.scanning import grown
 from noontide.ports.due_index import DueIndex
 from noontide.records import rows
 from noontide.records.job_row import JobRow, decode_job_row
@@ -30,10 +30,7 @@ CHUNK = 64
 KEPT_MAX, KEPT_S = 8, 5.0
 """Searches that are kept between two pages, and for how long; each holds up to 64 KiB of each partition."""
 _PLACE_DIGITS = 15
-_SCHEMES = ("kafka", "handler")
 _Indexes = dict[int, DueIndex]
-Entry = tuple[str, bytes, int, bytes]
-"""Where it stands in the order, job id, partition, the job's row."""
 
 
 class JobPages:
@@ -68,33 +65,24 @@ class JobPages:
 
     def _page(self, question: wire.JobPage | wire.DuePage) -> wire.FoundJobs:
         indexes = {slot: self._open(slot)[1] for slot in question.slots}
-        entries = self._going.begin(question) or self._entries(question, indexes)
+        blocks = self._going.begin(question) or self._blocks(question, indexes)
         clock = asyncio.get_running_loop().time
-        until_s, suspected = clock() + self._piece_s, _suspected(question.filter)
-        page = _Page(question)
-        while chunk := list(islice(entries, CHUNK)):
-            page.looked_at(chunk)
-            likely = [entry for entry in chunk if suspected(entry[1], entry[3])]
-            for at, job_id, row, cursor in self._with_cursors(likely, indexes):
+        until_s, page = clock() + self._piece_s, _Page(question)
+        for block in blocks:
+            page.scanned += block.scanned
+            for at, job_id, row, cursor in self._with_cursors(block.likely, indexes):
                 if job_matches(job_id, row, cursor, question.filter) and page.is_full_with(at, job_id, row, cursor):
                     return page.found(at)
             if clock() >= until_s:
-                self._going.pause(question, page.place, entries)
-                return page.found(page.place)
+                self._going.pause(question, block.place, blocks)
+                return page.found(block.place)
         return page.found(None)
 
-    def _entries(self, question: wire.JobPage | wire.DuePage, indexes: _Indexes) -> Iterator[Entry]:
-        return self._by_due(question, indexes) if isinstance(question, wire.DuePage) else self._by_id(question, indexes)
-
-    def _by_id(self, question: wire.JobPage, indexes: _Indexes) -> Iterator[Entry]:
-        after, prefix = question.after.encode(), question.prefix.encode()
-        streams = (
-            rows_after(index, number, b"j", after, prefix)
-            for slot, index in indexes.items()
-            for number in self._layout.partitions_of(slot)
-        )
-        for key, partition, value in heapq.merge(*streams):
-            yield key.decode(), key, partition, value
+    def _blocks(self, question: wire.JobPage | wire.DuePage, indexes: _Indexes) -> Iterator[Block]:
+        hunt = Hunt(question.filter)
+        if isinstance(question, wire.DuePage):
+            return in_blocks(self._by_due(question, indexes), CHUNK, hunt)
+        return blocks_by_id(self._layout, indexes, question, hunt)
 
     def _by_due(self, question: wire.DuePage, indexes: _Indexes) -> Iterator[Entry]:
         """Jobs that are to start by themselves; one that starts while pages are turned may come twice, or not."""
@@ -110,7 +98,7 @@ class JobPages:
             for at_ms, job_id, partition in chunk:
                 value = found[partition, job_id]
                 if value is not None:
-                    yield wire.due_place(at_ms, job_id.decode()), job_id, partition, value
+                    yield Entry(wire.due_place(at_ms, job_id.decode()), job_id, partition, value)
 
     @staticmethod
     def _starts(index: DueIndex, partition: int, start_ms: int, after: bytes) -> Iterator[tuple[int, bytes, int]]:
@@ -146,16 +134,10 @@ class _Page:
     """What is found of one page."""
 
     def __init__(self, question: wire.JobPage | wire.DuePage) -> None:
-        self.place = ""
+        self.scanned = 0
         self._limit, self._by_due = question.limit, isinstance(question, wire.DuePage)
         self._jobs: list[wire.FoundJob | None] = []
         self._places: list[str] = []
-        self._scanned = 0
-
-    def looked_at(self, chunk: list[Entry]) -> None:
-        """So far."""
-        self._scanned += len(chunk)
-        self.place = chunk[-1][0]
 
     def is_full_with(self, at: str, job_id: str, row: JobRow, cursor: bytes | None) -> bool:
         """Add a job; whether it was the last that fits."""
@@ -166,7 +148,7 @@ class _Page:
     def found(self, reached: str | None) -> wire.FoundJobs:
         """The answer."""
         places = self._places if self._by_due else []
-        return wire.FoundJobs(jobs=self._jobs, reached=reached, scanned=self._scanned, places=places)
+        return wire.FoundJobs(jobs=self._jobs, reached=reached, scanned=self.scanned, places=places)
 
 
 class _Going:
@@ -177,16 +159,16 @@ class _Going:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._paused: OrderedDict[bytes, tuple[float, Iterator[Entry]]] = OrderedDict()
+        self._paused: OrderedDict[bytes, tuple[float, Iterator[Block]]] = OrderedDict()
 
-    def begin(self, question: wire.JobPage | wire.DuePage) -> Iterator[Entry] | None:
+    def begin(self, question: wire.JobPage | wire.DuePage) -> Iterator[Block] | None:
         """The search that paused where this one begins."""
         kept = self._paused.pop(_name_of(question, question.after), None)
         return None if kept is None or self._clock() - kept[0] > KEPT_S else kept[1]
 
-    def pause(self, question: wire.JobPage | wire.DuePage, place: str, entries: Iterator[Entry]) -> None:
+    def pause(self, question: wire.JobPage | wire.DuePage, place: str, blocks: Iterator[Block]) -> None:
         """Keep a search for a while."""
-        self._paused[_name_of(question, place)] = (self._clock(), entries)
+        self._paused[_name_of(question, place)] = (self._clock(), blocks)
         while len(self._paused) > KEPT_MAX:
             self._paused.popitem(last=False)
 
@@ -205,34 +187,3 @@ def found_job(job_id: str, row: JobRow, cursor: bytes | None) -> wire.FoundJob:
         document=msgspec.Raw(row.document),
         cursor=wire.NOTHING if cursor is None else msgspec.Raw(cursor),
     )
-
-
-def _suspected(wanted: wire.JobFilter) -> Callable[[bytes, bytes], bool]:
-    """Whether a job may be wanted, by the bytes of its id and row: never no for one that is.
-
-    A document may write a character in several ways (`\\u0041`), so one with escapes is always suspected. A row has its
-    target without the scheme, so only what stands between `:` and `/` is looked for.
-    """
-    parts = (_telling(each) for each in (wanted.text, wanted.target, *(name for name, _ in wanted.labels)) if each)
-    sought = [part.lower().encode() for part in parts if part]
-    if not sought:
-        return lambda _job_id, _row: True
-
-    def suspected(job_id: bytes, row: bytes) -> bool:
-        if b"\\" in row:
-            return True
-        low = row.lower()
-        for each in sought:  # noqa: SIM110 - a third faster, for every job there is
-            if each not in low and each not in job_id.lower():
-                return False
-        return True
-
-    return suspected
-
-
-def _telling(text: str) -> str:
-    """The longest part of a text that a row has wherever the text is said of it; "" when there is none."""
-    parts = [
-        part for part in re.split("[:/]", text) if part.isascii() and not any(part.lower() in each for each in _SCHEMES)
-    ]
-    return max(parts, key=len, default="")

@@ -24,13 +24,11 @@ def grown(size: int, found: list[tuple[bytes, bytes]]) -> int:
     return max(1, min(size * 4, PAGE_ROWS, fit))
 
 
-def rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes, prefix: bytes = b"") -> Iterator[Row]:
-    """Rows of one kind behind an id, in order, read in pages that grow. prefix: how their ids begin."""
-    head, (_, stop) = bytes([partition]) + kind, rows.kind_range(partition, kind)
-    start, size = head + after + b"\0" if after >= prefix else head + prefix, 16
+def rows_after(index: DueIndex, partition: int, kind: bytes, after: bytes) -> Iterator[Row]:
+    """Rows of one kind behind an id, in order, read in pages that grow."""
+    _, stop = rows.kind_range(partition, kind)
+    start, size = bytes([partition]) + kind + after + b"\0", 16
     while found := index.scan(start, stop, size):
         for key, value in found:
-            if not key.startswith(prefix, 2):
-                return
             yield key[2:], partition, value
         start, size = found[-1][0] + b"\0", grown(size, found)
