@@ -8,6 +8,7 @@ import pytest
 from tests.actors.lines import reasons
 from tests.actors.workers import W1, beats, claims, denials, end, grants, handler, now, say
 
+from noontide.actors.lane import Lane
 from noontide.actors.settings import SchedulerSettings
 from noontide.core.run import RunState
 from noontide.records.topics import Layout
@@ -333,3 +334,41 @@ async def test_a_run_that_changes_hands_often_leaves_no_deadlines_behind() -> No
             await stage.advance(10_000)
             await say(stage, beats((_name(0), 31)))
         assert len(stage.slots[0].slot.keeper._lanes["default"].alarms) == 1
+
+
+def _lane(settings: SchedulerSettings) -> Lane:
+    lane = Lane(settings.window_min)
+    lane.clock.heard(1_000)
+    return lane
+
+
+def _take(lane: Lane, settings: SchedulerSettings, *, count: int, from_ms: int, to_ms: int) -> int:
+    """A lane with nothing on offer is offered runs, and takes them by then; returns its window."""
+    lane.queued = 0
+    lane.room(settings, from_ms)
+    lane.queued = count
+    lane.claimed(count, to_ms, settings)
+    return lane.window
+
+
+def test_a_window_is_what_a_lane_takes_in_its_time() -> None:
+    settings = SchedulerSettings(window_min=10, window_max=1_000, window_ms=5_000)
+    lane = _lane(settings)
+    assert _take(lane, settings, count=10, from_ms=1_000, to_ms=1_500) == 100
+    assert _take(lane, settings, count=100, from_ms=2_000, to_ms=2_001) == 1_000  # no faster than in 100 ms
+    assert _take(lane, settings, count=9, from_ms=3_000, to_ms=60_000) == 1_000  # so few say nothing
+    assert _take(lane, settings, count=10, from_ms=100_000, to_ms=101_000) == 50
+    assert _take(lane, settings, count=10, from_ms=200_000, to_ms=260_000) == 10
+
+
+def test_the_pace_of_a_lane_with_a_backlog_is_that_of_its_last_spell() -> None:
+    settings = SchedulerSettings(window_min=10, window_max=1_000, window_ms=5_000)
+    lane = _lane(settings)
+    _take(lane, settings, count=100, from_ms=1_000, to_ms=2_000)
+    assert lane.window == 500
+    lane.queued = 50
+    lane.room(settings, 6_500)
+    lane.claimed(10, 7_000, settings)  # 110 in 6 s, and anew from here on
+    assert lane.window == 91
+    lane.claimed(40, 8_000, settings)
+    assert lane.window == 200

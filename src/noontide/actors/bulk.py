@@ -19,6 +19,7 @@ from noontide.records.leases import RunForm, run_likeness
 from noontide.records.worker_events import End, Outcome
 
 Claimed = tuple[str, int]
+QUEUED, RUNNING, SUCCEEDED = RunState.QUEUED, RunState.RUNNING, Outcome.SUCCEEDED
 
 
 class Roll(NamedTuple):
@@ -81,11 +82,11 @@ def granted(run: Run, heard: Heard) -> Run:
 def holds(run: Run, token: int, heard: Heard) -> bool:
     """Whether a worker holds a run with this token. An open run is completed by whoever of its lane has the token."""
     is_its = run.worker in (heard.frame.worker, None) and run.lane == heard.lane
-    return is_its and run.state is RunState.RUNNING and run.token == token
+    return is_its and run.state is RUNNING and run.token == token
 
 
 def _may_grant(run: Run, attempt: int, lane: str) -> bool:
-    is_asked = run.state is RunState.QUEUED and run.attempt + 1 == attempt and run.lane == lane
+    is_asked = run.state is QUEUED and run.attempt + 1 == attempt and run.lane == lane
     return is_asked and run.cancel is None and bool(run.etag)
 
 
@@ -137,7 +138,7 @@ class Successes:
         )
 
     def _is_plain(self, end: End, held: Held, run: Run, heard: Heard) -> bool:
-        is_success = end.outcome is Outcome.SUCCEEDED and holds(run, end.token, heard)
+        is_success = end.outcome is SUCCEEDED and holds(run, end.token, heard)
         if not is_success or run.kept or run.history or held.hold.follows:
             return False
         is_alone = self._roll.homes[held.hold.partition].live.is_only(run.job_id)

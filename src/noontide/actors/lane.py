@@ -1,6 +1,6 @@
 """One lane of a slot as the lease keeper knows it: lease time, what is held until when, and how much is offered.
 
-window   offered and not claimed; grows with claims, and is small while nobody claims
+window   offered and not claimed: what the lane takes in a few seconds at its pace, and little while nobody claims
 alarms   (lease time, run id): the earliest time at which something may be over; looked at when it has come
 """
 
@@ -15,6 +15,8 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.core.lease import LeaseClock
 
 NEVER_MS = 1 << 62
+SPELL_MIN_MS = 100
+"""The pace of claims is that of at least so long."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,8 @@ class Lane:
     """Counters and deadlines.
 
     unanswered: offers that lapsed since the last claim; nobody seems to listen. last_claim_ms: in lease time;
-    last_offer_ms: in broker time.
+    last_offer_ms: in broker time. spell_ms, taken: when the spell began in which something has always been on offer,
+    in broker time, and how much was claimed in it.
     """
 
     window: int
@@ -54,6 +57,8 @@ class Lane:
     unanswered: int = 0
     last_claim_ms: int | None = None
     last_offer_ms: int = 0
+    spell_ms: int = 0
+    taken: int = 0
 
     def add(self, run_id: str, held: Held) -> None:
         """A run was published or granted."""
@@ -92,14 +97,25 @@ class Lane:
         """How many more runs may be offered. What was offered long ago is gone, and the next worker finds nothing."""
         if self.queued:
             self.last_offer_ms = now_ms
-        elif now_ms - self.last_offer_ms > settings.offers_kept_ms:
-            self.unanswered = 0
+        else:
+            self.spell_ms, self.taken = now_ms, 0
+            if now_ms - self.last_offer_ms > settings.offers_kept_ms:
+                self.unanswered = 0
         deaf = self.last_claim_ms is None or self.clock.now_ms - self.last_claim_ms > settings.window_lapse_ms
         window = settings.window_min - self.unanswered if deaf else self.window
         return max(0, window - self.queued)
 
-    def claimed(self, count: int, settings: SchedulerSettings) -> None:
-        """Workers asked for runs: a lane that claims fast gets a wide window, so that nobody waits for a cycle."""
+    def claimed(self, count: int, appended_ms: int, settings: SchedulerSettings) -> None:
+        """Workers asked for runs: what is on offer is to last them for `window_ms`, so that nobody waits for a cycle.
+
+        More would only be out of the order of the queue. A spell with few claims does not tell how fast the lane is.
+        """
         self.last_claim_ms, self.unanswered = self.clock.now_ms, 0
-        if self.queued < self.window // 2:
-            self.window = min(settings.window_max, self.window + 2 * count)
+        self.taken += count
+        if self.taken < settings.window_min:
+            return
+        spell_ms = max(SPELL_MIN_MS, appended_ms - self.spell_ms)
+        wanted = self.taken * settings.window_ms // spell_ms
+        self.window = min(settings.window_max, max(settings.window_min, wanted))
+        if spell_ms > settings.window_ms:
+            self.spell_ms, self.taken = appended_ms, 0

@@ -44,6 +44,8 @@ from noontide.records.job_row import decode_job_row
 KAFKA = "kafka://"
 FRESH_PART = 4
 """When more is due than one cycle takes, a part of it (one in so many) goes to what fell due last."""
+RANGE_ROWS = 64
+"""Due rows are deleted as a range when there are more of them."""
 Item = Input | Delivered | Run | DueItem
 
 
@@ -220,9 +222,12 @@ class Partition:
         self._each(work.fresh, work.set_aside, scene)
         for job_id in work.reviews:
             review(self.number, job_id, scene)
-        if work.drained is not None:
+        gone = work.fresh  # in no range
+        if len(work.due) <= RANGE_ROWS:
+            gone = [*work.due, *work.fresh]
+        elif work.drained is not None:
             scene.effects.index.deleted_ranges.append(work.drained)
-        for key, _ in work.fresh:  # in no range; one that was written anew comes up again
+        for key, _ in gone:  # one that was written anew comes up again
             scene.effects.index.puts.setdefault(key, None)
 
     def admit(self, item: Input, scene: Scene) -> None:

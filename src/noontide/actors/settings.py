@@ -25,6 +25,8 @@ class SchedulerSettings:
     """The same in bytes of values."""
     due_max: int = 1_600
     """Occurrences per cycle and slot."""
+    due_first: int = 200
+    """The same in the first cycle of many; it doubles with each."""
     due_crowded_max: int = 150
     """The same while more than `due_max` runs of the slot wait for permits: whoever is not among them starts sooner."""
     due_max_bytes: int = 8 * 1024 * 1024
@@ -108,6 +110,9 @@ class SchedulerSettings:
     """Frames of worker events per cycle and slot."""
     window_min: int = 250
     """Runs offered to a lane whose workers have not claimed any yet, per slot."""
+    window_ms: int = 5_000
+    """How long the workers of a lane take, at their pace, for what is offered to them and not claimed: so much later
+    than others may a run come whose turn it would be."""
     window_max: int = 10_000
     """Most runs offered to a lane and not claimed, per slot; the rest of the backlog waits in order."""
     window_lapse_ms: int = MINUTE_MS

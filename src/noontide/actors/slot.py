@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from noontide.actors.appetite import Appetite
 from noontide.actors.caution import Caution
 from noontide.actors.closing import Delivered, Homes
 from noontide.actors.effects import Effects, Names, Scene
@@ -49,8 +50,7 @@ class Slot:
     def __init__(self, names: Names, ports: SlotPorts, settings: SchedulerSettings, caution: Caution) -> None:
         self.names = names
         self.ready = ReadyQueues(settings.ageing_ms)
-        numbers = names.layout.partitions_of(names.slot)
-        kinds = Kinds()
+        numbers, kinds = names.layout.partitions_of(names.slot), Kinds()
         self.partitions = {number: Partition(number, settings, self.ready, kinds) for number in numbers}
         homes = {number: Homes(each.live, each.closing) for number, each in self.partitions.items()}
         self.keeper = LeaseKeeper(homes, settings)
@@ -58,15 +58,15 @@ class Slot:
         self.positions: dict[int | str, dict[str, int]] = defaultdict(dict)
         self.reflected = Reflected(names)
         self.counts: Counter[str] = Counter()
-        self.cycle_number = 0
+        self.cycle_number = self.requests_decided = 0
         self.holds_fire = False
-        self.requests_decided = 0
         self.written = 0  # records of the latest cycle
         self.backlog_bytes = 0
         self.executions_end = 0
         self._ports = ports
         self._settings = settings
         self._caution = caution
+        self._appetite = Appetite(first=settings.due_first, most=settings.due_max)
         self._turn = 0
         self._forgetting = Forgetting(ports.index, names, settings)
         self._review: Review | None = None
@@ -182,6 +182,7 @@ class Slot:
         chosen = self._next_turn(active, self._caution.shares(len(active)))
         budget = self._budget(len(chosen))
         work = {each.number: found for each in chosen if (found := each.collect(world, budget))}
+        self._appetite.took(sum(len(found.due) for found in work.values()))
         if self._caution.limit > 1:
             return work
         return {number: self.partitions[number].keep_one(found, self._turn) for number, found in work.items()}
@@ -346,9 +347,8 @@ class Slot:
         return [*active[start:], *active[:start]][:count]
 
     def _budget(self, partitions: int) -> Budget:
-        share = max(1, partitions)
-        limit = self._caution.limit
-        due = min(self._settings.due_max, limit) if self.may_fire else 0
+        share, limit = max(1, partitions), self._caution.limit
+        due = min(self._appetite.due, limit) if self.may_fire else 0
         if self.exchange.permits.waiting >= self._settings.due_max:  # more of these are in no hurry, others may be
             due = min(due, self._settings.due_crowded_max)
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes

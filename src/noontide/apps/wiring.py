@@ -14,6 +14,7 @@ from noontide.actors.breaker import Breakers
 from noontide.actors.config_directory import ConfigDirectory
 from noontide.actors.disk_watch import DiskWatch
 from noontide.actors.effects import Names
+from noontide.actors.inputs import WORKER_EVENTS
 from noontide.actors.pulse import Pulses, new_pulses
 from noontide.actors.runner import RunnerPorts, SlotRunner
 from noontide.actors.settings import SchedulerSettings
@@ -23,7 +24,7 @@ from noontide.actors.supervisor import Supervisor
 from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
-from noontide.adapters.kafka.feed import KafkaFeed
+from noontide.adapters.kafka.feed import BRISK, STREAM, ForkedFeed, KafkaFeed
 from noontide.adapters.kafka.inspector import KafkaInspector
 from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions
 from noontide.adapters.kafka.replay import KafkaReplay
@@ -40,7 +41,7 @@ from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.port.server import PortOptions, PortThread
 from noontide.apps.port_wiring import PortPlace, name_of_process, open_internal_port
 from noontide.ports.due_index import IndexFailed
-from noontide.ports.record_log import TopicPartition
+from noontide.ports.record_log import Feed, TopicPartition
 from noontide.records.config import ConfigView
 from noontide.records.rows import FORMAT_ID
 from noontide.records.topics import Layout
@@ -114,8 +115,7 @@ async def _supervisor(
     options: SchedulerOptions, layout: Layout, stack: AsyncExitStack, *, clock: BrokerClock, pulses: Pulses
 ) -> Supervisor:
     connection, settings = options.connection, options.settings
-    feed = KafkaFeed(connection, loop=asyncio.get_running_loop())
-    stack.push_async_callback(feed.close)
+    feed = _feed(connection, layout, stack)
     inspector = KafkaInspector(connection)
     stack.push_async_callback(inspector.close)
     courier = KafkaCourier(connection)
@@ -156,6 +156,16 @@ async def _supervisor(
     made.append(supervisor)
     await directory.start()
     return supervisor
+
+
+def _feed(connection: KafkaConnection, layout: Layout, stack: AsyncExitStack) -> Feed:
+    """What the slots read: requests and signals together, and what workers say."""
+    loop = asyncio.get_running_loop()
+    requests = KafkaFeed(connection, loop=loop, gathering=STREAM)
+    events = KafkaFeed(connection, loop=loop, gathering=BRISK)
+    stack.push_async_callback(requests.close)
+    stack.push_async_callback(events.close)
+    return ForkedFeed(requests, events, is_urgent=lambda topic: layout.short(topic).startswith(WORKER_EVENTS))
 
 
 async def _port(

@@ -73,7 +73,8 @@ class RunForm:
     __slots__ = ("_before", "_behind", "_between", "_fields", "_rest")
 
     def __init__(self, model: Run) -> None:
-        self._fields, self._rest = model[2:_ETAG], model[_ETAG + 1 :]
+        self._fields: tuple[object, ...] = model[2:_ETAG]
+        self._rest: tuple[object, ...] = model[_ETAG + 1 :]
         lease = encode_lease(model._replace(job_id="", etag="-"))
         self._before, _, rest = lease.partition(b'"job_id":"')
         self._before += b'"job_id":"'
@@ -82,7 +83,7 @@ class RunForm:
 
     def run(self, run_id: str, job_id: str, etag: str) -> Run:
         """One of them."""
-        return _run(Run, (run_id, job_id, *self._fields, etag, *self._rest))
+        return _run(Run, (run_id, job_id) + self._fields + (etag,) + self._rest)  # faster than a display  # noqa: RUF005
 
     def lease(self, job_id: bytes, etag: bytes) -> bytes:
         """Its lease. Legal ids and versions need no escapes."""

@@ -33,12 +33,14 @@ FLUSH_S: Final = 5.0
 class WorkerSettings:
     """How a worker works. drain_ms: time to finish after a stop.
 
-    gather_ms: how long a frame waits for company; ends_gather_ms: one without claims.
+    gather_ms: how long a frame waits for company; ends_gather_ms: one without claims. frame_ms: the least time between
+    two frames for a slot.
     """
 
     desk: DeskSettings = field(default_factory=DeskSettings)
     gather_ms: int = 2
     ends_gather_ms: int = 25
+    frame_ms: int = 10
     drain_ms: int = 30_000
 
 
@@ -191,9 +193,11 @@ class Runtime:
                 outgoing = self._desk.take(address, self._ports.boot_ms())
                 if outgoing is None:
                     continue
+                posted_ms = self._ports.boot_ms()
                 await self._ports.line.post(lane, slot, encode_frame(outgoing.frame))
                 self._desk.logged(outgoing)
                 self._turn()
+                await asyncio.sleep(max(0.0, posted_ms + self._settings.frame_ms - self._ports.boot_ms()) / 1000)
         finally:
             del self._posts[address], self._urgent[address]
             self._changed.set()

@@ -16,25 +16,38 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import confluent_kafka as ck
 
 from noontide.adapters.kafka.connection import ConfluentSettings, KafkaConnection
 from noontide.adapters.kafka.messages import incoming
-from noontide.ports.record_log import Incoming, Sink, TopicPartition
+from noontide.ports.record_log import Feed, Incoming, Sink, TopicPartition
 
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.025
-FETCH_WAIT_MS: Final = 20
-FETCH_MIN_BYTES: Final = 64 * 1024
 BATCH_MAX_RECORDS: Final = 500
 DELIVERIES_UNDER_WAY_MAX: Final = 8
 LOOK_UP_TIMEOUT_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class Gathering(NamedTuple):
+    """How long the broker waits, and for how many bytes, before it answers a fetch."""
+
+    wait_ms: int
+    least_bytes: int
+
+
+AT_ONCE: Final = Gathering(100, 1)
+"""For what comes seldom: it is there at once, and asking for it costs nearly nothing."""
+STREAM: Final = Gathering(20, 64 * 1024)
+"""For streams over many partitions: every fetch names all of them, which costs the broker 5 us each."""
+BRISK: Final = Gathering(4, 16 * 1024)
+"""For streams over few partitions that somebody waits for."""
 
 
 class _Subscription:
@@ -81,13 +94,15 @@ class KafkaFeed:
     """`Feed` on one confluent-kafka consumer; all methods are for the event loop's thread.
 
     The thread starts with the first `attach` and ends with `close`. While no broker answers it keeps trying;
-    `last_error` and `error_count` tell.
+    `last_error` and `error_count` tell. An attached partition joins with the next fetch.
     """
 
-    def __init__(self, connection: KafkaConnection, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, connection: KafkaConnection, *, loop: asyncio.AbstractEventLoop, gathering: Gathering = AT_ONCE
+    ) -> None:
         self._loop = loop
         self._subscriptions: dict[TopicPartition, _Subscription] = {}
-        self._reader = _Reader(connection, self._hand_over_from_thread)
+        self._reader = _Reader(_settings(connection, gathering), self._hand_over_from_thread)
         self._thread: threading.Thread | None = None
 
     @property
@@ -159,23 +174,58 @@ class KafkaFeed:
             self._loop.call_exception_handler({"message": "a sink of the feed raised", "exception": error})
 
 
+class ForkedFeed:
+    """`Feed` on two: topics that somebody waits for do not wait for all the others, and are asked for by themselves."""
+
+    def __init__(self, feed: Feed, urgent: Feed, *, is_urgent: Callable[[str], bool]) -> None:
+        self._feed = feed
+        self._urgent = urgent
+        self._is_urgent = is_urgent
+
+    def attach(self, sink: Sink, positions: Mapping[TopicPartition, int]) -> None:
+        """See `Feed.attach`."""
+        for feed, partitions in self._parts(positions):
+            feed.attach(sink, {at: positions[at] for at in partitions})
+
+    def detach(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.detach`."""
+        for feed, part in self._parts(partitions):
+            feed.detach(part)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.pause`."""
+        for feed, part in self._parts(partitions):
+            feed.pause(part)
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """See `Feed.resume`."""
+        for feed, part in self._parts(partitions):
+            feed.resume(part)
+
+    def _parts(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[Feed, list[TopicPartition]]]:
+        parts: dict[bool, list[TopicPartition]] = {False: [], True: []}
+        for at in partitions:
+            parts[self._is_urgent(at.topic)].append(at)
+        return ((self._urgent if is_urgent else self._feed, part) for is_urgent, part in parts.items() if part)
+
+
 class _Reader:
     """What runs in the feed's thread."""
 
-    def __init__(self, connection: KafkaConnection, hand_over: Callable[[_Groups], None]) -> None:
+    def __init__(self, settings: ConfluentSettings, hand_over: Callable[[_Groups], None]) -> None:
         self.commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self.under_way = threading.Semaphore(DELIVERIES_UNDER_WAY_MAX)
         self.last_error: str | None = None
         self.error_count = 0
         self.stopping = False
-        self._connection = connection
+        self._settings = settings
         self._hand_over = hand_over
         self._routes: dict[tuple[str, int], _Subscription] = {}
         self._topics: set[str] = set()
 
     def run(self) -> None:
         """Read until told to stop, or until the event loop is closed."""
-        consumer = ck.Consumer({**_settings(self._connection), "error_cb": self._note})
+        consumer = ck.Consumer({**self._settings, "error_cb": self._note})
         try:
             while self._obey(consumer):
                 first = consumer.poll(POLL_S)
@@ -267,13 +317,11 @@ class _Reader:
         self.last_error = str(error)
 
 
-def _settings(connection: KafkaConnection) -> ConfluentSettings:
+def _settings(connection: KafkaConnection, gathering: Gathering) -> ConfluentSettings:
     return {
         **connection.for_reader("feed"),
-        # Every fetch names all partitions of the process, whatever arrived, which costs the broker about a millisecond:
-        # so the broker gathers what arrives in a short while. An attached partition joins with the next fetch.
-        "fetch.wait.max.ms": FETCH_WAIT_MS,
-        "fetch.min.bytes": FETCH_MIN_BYTES,
+        "fetch.wait.max.ms": gathering.wait_ms,
+        "fetch.min.bytes": gathering.least_bytes,
         "queued.min.messages": 2_000,
         "queued.max.messages.kbytes": 16_384,
     }
