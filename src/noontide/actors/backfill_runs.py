@@ -135,8 +135,11 @@ class BackfillRuns:
                 self._ties.backfills.pop(job_id, None)
             else:
                 self._ties.backfills[job_id] = known
-        for job_id in (*effects.ties.backfills, *effects.live_changes):
+        for job_id in effects.ties.backfills:
             self._consider(job_id)
+        for job_id in self._ties.backfills if effects.live_changes else ():
+            if job_id in effects.live_changes:
+                self._consider(job_id)
 
     def load_note(self, key: bytes, value: bytes) -> None:
         """What an earlier owner had begun."""

@@ -66,6 +66,12 @@ class Lane:
         self.queued += not held.running
         self.watch(run_id, held)
 
+    def start(self, held: Held) -> None:
+        """It was offered, and is running now."""
+        held.running = True
+        held.granted_ms = 0
+        self.queued -= 1
+
     def remove(self, held: Held) -> None:
         """It is not held any more, or held in another way."""
         self.held -= 1

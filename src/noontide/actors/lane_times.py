@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from noontide.actors.effects import Effects
 
 RECENT_RUNS = 2_000
@@ -16,11 +18,16 @@ class LaneTimes:
 
     def apply(self, effects: Effects) -> None:
         """Take over what ended in a cycle."""
+        if not effects.ran:
+            return
+        ended: defaultdict[str, list[int]] = defaultdict(list)
         for lane, took_ms in effects.ran:
+            ended[lane].append(took_ms)
+        for lane, took in ended.items():
             count, total_ms = self._sums.get(lane, (0.0, 0.0))
             if count >= RECENT_RUNS:
                 count, total_ms = count / 2, total_ms / 2
-            self._sums[lane] = (count + 1, total_ms + max(0, took_ms))
+            self._sums[lane] = (count + len(took), total_ms + sum(max(0, each) for each in took))
 
     def sums(self) -> dict[str, tuple[float, float]]:
         """(runs, ms of all of them) by lane. May be asked in any thread."""

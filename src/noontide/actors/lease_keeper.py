@@ -320,16 +320,19 @@ class LeaseKeeper:
                 held = self._begin(run, held, hold, lane)
             self._bound(run, held, lane)
 
-    def _begin(self, run: Run, offered: Held | None, hold: Hold | None, lane: Lane) -> Held:
+    def _begin(self, run: Run, held: Held | None, hold: Hold | None, lane: Lane) -> Held:
         """A run was granted: its lease and its time begin."""
-        known = hold or (None if offered is None else offered.hold)
-        assert known is not None
-        if offered is not None:
-            lane.remove(offered)
-        now_ms = lane.clock.now_ms
-        ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
-        held = Held(known, run.lane, running=True, until_ms=now_ms + known.lease_ms, ends_ms=ends_ms)
-        self._hold(run.run_id, held)
+        if held is None:
+            assert hold is not None
+            held = Held(hold, run.lane, running=True, until_ms=NEVER_MS, ends_ms=NEVER_MS)
+            self._hold(run.run_id, held)
+        else:
+            held.hold = hold or held.hold
+            lane.start(held)
+        now_ms, known = lane.clock.now_ms, held.hold
+        held.until_ms = now_ms + known.lease_ms
+        held.ends_ms = now_ms + known.timeout_ms + self._settings.timeout_grace_ms
+        lane.watch(run.run_id, held)
         return held
 
     def _bound(self, run: Run, held: Held, lane: Lane) -> None:

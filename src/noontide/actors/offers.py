@@ -23,15 +23,23 @@ from noontide.records.runs import invitation_of
 class OfferForm:
     """How runs alike are offered. model: one of them, ready; hold: of each."""
 
-    __slots__ = ("hold", "invitation", "lane", "queued", "ready")
+    __slots__ = ("_model", "_ready", "hold", "invitation", "lane", "queued")
 
     def __init__(self, model: Run, hold: Hold, slot: int) -> None:
         self.lane, self.hold = model.lane, hold
-        self.ready = RunForm(model._replace(reason=f"ready in lane {model.lane}"))
+        self._model = model
+        self._ready: RunForm | None = None
         self.queued = RunForm(model._replace(state=advance(model.state, RunEvent.HAND_OUT), reason=None))
         self.invitation = invitation_of(
             slot=slot, times=(model.due_ms, model.start_ms), attempt=model.attempt + 1
         )  # fmt: skip
+
+    @property
+    def ready(self) -> RunForm:
+        """Of those for which there is no room."""
+        if self._ready is None:
+            self._ready = RunForm(self._model._replace(reason=f"ready in lane {self.lane}"))
+        return self._ready
 
     @classmethod
     def of(cls, model: Run, like: Likeness, partition: int, scene: Scene) -> OfferForm | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from noontide.apps.worker_http import HttpOptions
 
 log = logging.getLogger("noontide.worker")
-RECORDS_MAX, RECORDS_PER_PLACE = 500, 5
+RECORDS_MAX, RECORDS_PER_PLACE = 2_000, 5
 
 
 class GroupProtocol(StrEnum):

@@ -175,7 +175,7 @@ class DeskSettings:
     concurrency: int = 100
     prefetch: int = 100
     ahead_ms: int = 250
-    ahead_max: int = 4_000
+    ahead_max: int = 12_000
     ready_ms: int = 2_000
     hold_ms: int = 2_000
     hold_max_ms: int = 8_000

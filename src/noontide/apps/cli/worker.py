@@ -37,7 +37,7 @@ WORKER_LANES = ("express", "default")
 @click.option(
     "--ahead",
     type=click.IntRange(0),
-    default=4_000,
+    default=12_000,
     show_default=True,
     help="Most runs claimed ahead of free places while attempts are short.",
 )

@@ -118,11 +118,12 @@ def forecast(jobs: int, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--rate", default=1_000, show_default=True, type=click.IntRange(1), help="Jobs due per second.")
 @click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="For how long.")
 @click.option("--settle", default=15, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
+@click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 64), help="Slots of the one scheduler.")
 @for_handlers
 @as_json
-def lag(rate: int, seconds: int, settle: int, as_json: bool, **handlers: Any) -> None:  # noqa: FBT001
+def lag(rate: int, seconds: int, settle: int, slots: int, as_json: bool, **handlers: Any) -> None:  # noqa: FBT001
     """A steady stream of jobs: arrival at a consumer, or start of a handler, minus due. Half are defined meanwhile."""
-    options = LagOptions(rate=rate, seconds=seconds, settle_s=settle)
+    options = LagOptions(rate=rate, seconds=seconds, settle_s=settle, slots=slots)
     if handlers.pop("target") == "handler":
         _run("lag of handlers", lambda: run_handler_lag(options, **handlers), as_json=as_json)
     else:

@@ -29,7 +29,7 @@ def run_handler_lag(options: LagOptions, *, kind: str, concurrency: int) -> dict
 
     kind: `coroutine` or `thread`. concurrency: of the one worker process.
     """
-    with set_stage() as stage, bench_worker(stage, concurrency=concurrency) as worker:
+    with set_stage(slots=options.slots) as stage, bench_worker(stage, concurrency=concurrency) as worker:
         target = to_handler(kind)
         warm_up(stage)
         warm_up_handlers(stage, target)

@@ -27,11 +27,13 @@ class LagOptions:
     """rate: jobs due per second, evenly spread; seconds: for how long. Half of them are defined while it runs.
 
     settle_s: the stream runs so long before it counts for the times; its runs are counted all the same.
+    slots: of the installation, all of them owned by its one scheduler.
     """
 
     rate: int
     seconds: int
     settle_s: int = 15
+    slots: int = 8
 
     @property
     def jobs(self) -> int:
@@ -72,7 +74,7 @@ class Stream:
 
 def run_lag(options: LagOptions) -> dict[str, object]:
     """Run the bench; see `LagOptions`. The headline is arrival at a read_committed consumer minus due."""
-    with set_stage() as stage:
+    with set_stage(slots=options.slots) as stage:
         warm_up(stage)
         stream = begin_stream(stage, options, target=TO_TOPIC)
         costs = stage.costs()
