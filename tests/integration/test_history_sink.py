@@ -82,8 +82,8 @@ async def test_the_examples_of_the_topic_come_back_as_they_were_written(sink: Si
             if "attempts" in value:
                 assert orjson.loads(str(found.pop("attempts"))) == orjson.loads(str(value.pop("attempts")))
             assert found == value
-        page = await history.page(ExecutionFilter(tenant="billing"), limit=10)
-        assert [item["job_id"] for item in page.items] == ["nightly-report"]
+        page = await history.page(ExecutionFilter(tenants=("billing",)), limit=10)
+        assert [item["job_id"] for item in page] == ["nightly-report"]
 
 
 def test_a_run_that_ends_again_is_one_row(sink: Sink) -> None:

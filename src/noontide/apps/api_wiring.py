@@ -23,6 +23,7 @@ from noontide.adapters.system_clock import boot_ms, wall_now_ms
 from noontide.apps.access.options import AccessOptions, browser_login, check_exposure, open_access
 from noontide.apps.agents_board import AgentsBoard
 from noontide.apps.api.app import create_app
+from noontide.apps.api.archive import Archive
 from noontide.apps.api.leasing import Counter, LeaseLine, Leasing
 from noontide.apps.api.owners import Directory, Owners
 from noontide.apps.api.services import Services
@@ -50,7 +51,8 @@ LEASE_DRAIN_MS = 2_000
 class ApiOptions:
     """What an API process is started with. port: 0 takes any. access: off by default, which only this machine may be.
 
-    secret: shared with the schedulers. certificate, private_key: PEM files; with them the API speaks TLS.
+    secret: shared with the schedulers. history_url: of the database with older executions, None when there is none;
+    needs `noontide[history]`. certificate, private_key: PEM files; with them the API speaks TLS.
     """
 
     connection: KafkaConnection
@@ -60,6 +62,7 @@ class ApiOptions:
     port: int = 8480
     settings: ApiSettings = field(default_factory=ApiSettings)
     access: AccessOptions = field(default_factory=AccessOptions)
+    history_url: str | None = None
     certificate: Path | None = None
     private_key: Path | None = None
     metrics: MetricsOptions | None = None
@@ -133,11 +136,24 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
             leasing=leasing,
             agents=board,
             login=login,
+            archive=await _archive(options, stack),
             writer=Writer(directory, options.layout, line, verdicts, options.settings, secret=options.secret),
         )
         access = open_access(options.access, services.config, options.settings)
         authenticate = await stack.enter_async_context(access)
         yield create_app(services, settings=options.settings, authenticate=authenticate, routers=(dashboard_router(),))
+
+
+async def _archive(options: ApiOptions, stack: AsyncExitStack) -> Archive | None:
+    """Where older executions are read; a database that is away now may come later."""
+    if options.history_url is None:
+        return None
+    from noontide.adapters.postgres.history import PostgresHistory
+
+    wait_s = options.settings.history_wait_ms / 1000
+    history = PostgresHistory(options.history_url, connect_timeout_s=wait_s)
+    await stack.enter_async_context(history)
+    return Archive(history, options.settings)
 
 
 async def _lease_line(options: ApiOptions, lane: str, handlers: frozenset[str]) -> LeaseLine:

@@ -15,7 +15,7 @@ from noontide.client import calls
 from noontide.client.calls import Call, Document
 from noontide.client.errors import NotDecided
 from noontide.client.models import Backfilled, BatchLine, Decided, Job, LeasedRun, Page, Redriven, Run, Time, Workers
-from noontide.client.sending import Attempts, decided, in_chunks, location_of
+from noontide.client.sending import Attempts, cursor_behind, decided, in_chunks, location_of
 from noontide.client.settings import ClientSettings
 
 T = TypeVar("T")
@@ -145,7 +145,10 @@ class Client:
         return self._items(calls.list_dead, {"tenant": tenant, "job": job})
 
     def executions(self, job_id: str) -> Iterator[Run]:
-        """What became of a job's occurrences, the newest first."""
+        """What became of a job's occurrences, the latest nominal time first.
+
+        Raises Unavailable behind the recent ones when older ones are kept in a history that does not answer now.
+        """
         return self._items(lambda **asked: calls.executions(job_id, **asked), {})
 
     # --- runs
@@ -280,6 +283,6 @@ class Client:
         while True:
             page = self.send(listing(**filters, limit=self._settings.page_items, cursor=cursor))
             yield from page.items
-            cursor = page.next_cursor
+            cursor = cursor_behind(page)
             if cursor is None:
                 return

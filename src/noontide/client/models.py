@@ -86,10 +86,14 @@ class Times(msgspec.Struct, kw_only=True):
 
 
 class Page(msgspec.Struct, Generic[T], kw_only=True):
-    """Some items of a list; next_cursor: None = these are the last."""
+    """Some items of a list; next_cursor: None = these are the last.
+
+    older: of executions, what is known beyond the recent ones: history, unreachable, not_kept.
+    """
 
     items: list[T]
     next_cursor: str | None = None
+    older: str | None = None
 
 
 class BatchLine(msgspec.Struct, kw_only=True):

@@ -16,8 +16,8 @@ import msgspec
 import orjson
 
 from noontide.client.calls import Call, Document
-from noontide.client.errors import ApiError, NoAnswer, NotFound, error_of
-from noontide.client.models import Decided
+from noontide.client.errors import ApiError, NoAnswer, NotFound, Unavailable, error_of
+from noontide.client.models import Decided, Page
 from noontide.client.settings import ClientSettings
 
 T = TypeVar("T")
@@ -82,6 +82,13 @@ def decided(response: httpx.Response) -> Decided | None:
         problem = error_of(_STATUS.get(kind, 422), b"")
         raise type(problem)(problem.status, kind, detail, tuple(found.problems))
     return found
+
+
+def cursor_behind(page: Page[T]) -> str | None:
+    """Where the list goes on; None at its end. Raises Unavailable when the rest cannot be read just now."""
+    if page.older == "unreachable":
+        raise Unavailable(503, "unavailable", "older executions cannot be read now: the history does not answer")
+    return page.next_cursor
 
 
 def in_chunks(definitions: Iterable[Document | bytes], most: int) -> Iterator[list[bytes]]:

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from noontide.core.instants import parse_instant
 
 Execution = Mapping[str, object]
 """One record of `executions`, with the fields and the spelling of the topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionFilter:
-    """Which executions; what is None or empty is not looked at.
+class Place(NamedTuple):
+    """Where an execution stands in lists, which have the greatest first: nominal time (ms since the epoch), run id.
 
-    since_ms, until_ms: of the nominal time, ms since the epoch; `until_ms` is not included.
+    Both never change for a run, however often it ends.
     """
 
-    tenant: str | None = None
+    due_ms: int
+    run_id: str
+
+
+def place_of(execution: Execution) -> Place:
+    """The place of an execution. Raises InvalidDefinition or KeyError for what is none."""
+    return Place(parse_instant(execution["due"], zone="UTC", pointer="/due"), str(execution["run_id"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFilter:
+    """Which executions; what is None is not looked at, and neither are `states` when empty.
+
+    since_ms, until_ms: of the nominal time, ms since the epoch; `until_ms` is not included. A decision over many
+    occurrences that begins before `since_ms` and reaches it is included.
+    """
+
+    tenants: tuple[str, ...] | None = None
     job_id: str | None = None
     states: tuple[str, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionPage:
-    """Executions, the latest nominal time first; `next_cursor` gets the following ones, None at the end."""
-
-    items: tuple[Execution, ...]
-    next_cursor: str | None
-
-
 class ExecutionHistory(Protocol):
     """Reads the history. Both methods raise NoontideError when it cannot be reached in time."""
 
-    async def page(self, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None) -> ExecutionPage:
-        """At most `limit` of them, beginning behind a cursor. Raises InvalidDefinition for one that is not ours."""
+    async def page(self, wanted: ExecutionFilter, *, limit: int, after: Place | None = None) -> Sequence[Execution]:
+        """At most `limit` of them, in the order of their places, those behind `after`."""
 
-    async def find(self, run_id: str, *, tenant: str | None = None) -> Execution | None:
+    async def find(self, run_id: str, *, tenants: tuple[str, ...] | None = None) -> Execution | None:
         """The execution of a run, None when it is not (or no longer) there."""

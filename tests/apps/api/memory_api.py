@@ -40,7 +40,8 @@ class MemoryApi:
             topic=self._topic, owned=lambda: self._slots, follow=cast("Any", None),
             ends=lambda partitions: dict.fromkeys(partitions, 1 << 40),
         )  # fmt: skip
-        self._recents = Recents(MemoryIndex(), source, per_second_max=1_000, retention_ms=7 * 86_400_000)
+        self._copy = MemoryIndex()
+        self._recents = Recents(self._copy, source, per_second_max=1_000, retention_ms=7 * 86_400_000)
         self._recents.begin(self._slots)
         self.queries = Queries(stage.layout, self.readable, self._board, self._recents, stage.settings)
         directory = cast("Any", SimpleNamespace(owners={}, news=asyncio.sleep))
@@ -60,6 +61,10 @@ class MemoryApi:
         """The slot and its index."""
         found = self.stage.slots[slot]
         return found.slot, found.index
+
+    def forget(self) -> None:
+        """All executions so far."""
+        self._copy.wipe()
 
     def send(self, at: TopicPartition, record: Record) -> asyncio.Future[Receipt]:
         """As a request line."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import orjson
 import psycopg
@@ -15,22 +14,15 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noontide.adapters.postgres.errors import HistoryError
 from noontide.adapters.postgres.table import SCHEMA, TABLE
-from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import format_instant
-from noontide.ports.history import Execution, ExecutionFilter, ExecutionPage
+from noontide.ports.history import Execution, ExecutionFilter, Place
 from noontide.records.history import columns
 
 CONNECTIONS_MAX: Final = 8
 STATEMENT_TIMEOUT_MS: Final = 10_000
 PAGE_MAX: Final = 1_000
 CONNECT_TIMEOUT_S: Final = 5.0
-
-
-class _Mark(NamedTuple):
-    """The place behind which a page begins."""
-
-    due_ms: int
-    run_id: str
+_Condition = tuple[sql.SQL, tuple[object, ...]]
 
 
 class PostgresHistory:
@@ -68,25 +60,26 @@ class PostgresHistory:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def page(self, wanted: ExecutionFilter, *, limit: int, cursor: str | None = None) -> ExecutionPage:
+    async def page(self, wanted: ExecutionFilter, *, limit: int, after: Place | None = None) -> Sequence[Execution]:
         """See `ExecutionHistory.page`; `limit` is cut to 1 .. 1,000."""
         size = max(1, min(limit, PAGE_MAX))
-        conditions = [*_conditions(wanted), *_behind(cursor)]
-        where = sql.SQL(" AND ").join(condition for condition, _ in conditions) if conditions else sql.SQL("true")
-        query = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY due DESC, run_id DESC LIMIT {}").format(
-            self._selection, _TABLE, where, sql.Literal(size + 1)
-        )
-        rows = await self._rows(query, [value for _, values in conditions for value in values])
-        items = tuple(_execution(row) for row in rows[:size])
-        more = len(rows) > size
-        return ExecutionPage(items=items, next_cursor=_cursor(rows[size - 1]) if more else None)
+        rows = await self._page([*_conditions(wanted), *_since(wanted.since_ms), *_behind(after)], size)
+        if wanted.since_ms is not None and len(rows) < size:
+            reaching = [*_conditions(wanted), *_reaching(wanted.since_ms), *_behind(after)]
+            rows += await self._page(reaching, size - len(rows))
+        return [_execution(row) for row in rows]
 
-    async def find(self, run_id: str, *, tenant: str | None = None) -> Execution | None:
+    async def _page(self, conditions: Sequence[_Condition], size: int) -> list[dict[str, object]]:
+        where = sql.SQL(" AND ").join(condition for condition, _ in conditions) if conditions else sql.SQL("true")
+        order = sql.SQL('ORDER BY due DESC, run_id COLLATE "C" DESC LIMIT {}').format(sql.Literal(size))
+        query = sql.SQL("SELECT {} FROM {} WHERE {} {}").format(self._selection, _TABLE, where, order)
+        return await self._rows(query, [value for _, values in conditions for value in values])
+
+    async def find(self, run_id: str, *, tenants: tuple[str, ...] | None = None) -> Execution | None:
         """See `ExecutionHistory.find`."""
-        query = sql.SQL("SELECT {} FROM {} WHERE run_id = %s AND (%s::text IS NULL OR tenant = %s) LIMIT 1").format(
-            self._selection, _TABLE
-        )
-        rows = await self._rows(query, [run_id, tenant, tenant])
+        query = sql.SQL("SELECT {} FROM {} WHERE run_id = %s AND (%s::text[] IS NULL OR tenant = ANY(%s)) LIMIT 1")
+        named = None if tenants is None else list(tenants)
+        rows = await self._rows(query.format(self._selection, _TABLE), [run_id, named, named])
         return _execution(rows[0]) if rows else None
 
     @property
@@ -102,50 +95,42 @@ class PostgresHistory:
 
 
 _TABLE: Final = sql.Identifier(SCHEMA, TABLE)
-_Condition = tuple[sql.SQL, tuple[object, ...]]
 
 
 def _conditions(wanted: ExecutionFilter) -> list[_Condition]:
     found: list[_Condition] = []
-    if wanted.tenant is not None:
-        found.append((sql.SQL("tenant = %s"), (wanted.tenant,)))
+    if wanted.tenants is not None:
+        found.append((sql.SQL("tenant = ANY(%s)"), (list(wanted.tenants),)))
     if wanted.job_id is not None:
         found.append((sql.SQL("job_id = %s"), (wanted.job_id,)))
     if wanted.states:
         found.append((sql.SQL("state = ANY(%s)"), (list(wanted.states),)))
         if "succeeded" not in wanted.states:
             found.append((sql.SQL("state <> 'succeeded'"), ()))  # names the partial index
-    if wanted.since_ms is not None:
-        found.append((sql.SQL("due >= %s"), (_instant(wanted.since_ms),)))
     if wanted.until_ms is not None:
         found.append((sql.SQL("due < %s"), (_instant(wanted.until_ms),)))
     return found
 
 
-def _behind(cursor: str | None) -> list[_Condition]:
+def _since(since_ms: int | None) -> list[_Condition]:
+    return [] if since_ms is None else [(sql.SQL("due >= %s"), (_instant(since_ms),))]
+
+
+def _reaching(since_ms: int) -> list[_Condition]:
+    """Of decisions over many occurrences that begin before an instant and reach it."""
+    since = _instant(since_ms)
+    return [(sql.SQL("due < %s"), (since,)), (sql.SQL("until IS NOT NULL AND until >= %s"), (since,))]
+
+
+def _behind(after: Place | None) -> list[_Condition]:
     """The second condition says nothing new, but partitions are chosen by it."""
-    if cursor is None:
+    if after is None:
         return []
-    mark = _mark(cursor)
-    due = _instant(mark.due_ms)
-    return [(sql.SQL("(due, run_id) < (%s, %s)"), (due, mark.run_id)), (sql.SQL("due <= %s"), (due,))]
-
-
-def _cursor(row: dict[str, object]) -> str:
-    due = row["due"]
-    assert isinstance(due, datetime)
-    raw = orjson.dumps([round(due.timestamp() * 1000), row["run_id"]])
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _mark(cursor: str) -> _Mark:
-    try:
-        due_ms, run_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        mark = _Mark(int(due_ms), str(run_id))
-        _instant(mark.due_ms)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidDefinition.of("/cursor", "is not a cursor of this list") from error
-    return mark
+    due = _instant(after.due_ms)
+    return [
+        (sql.SQL('(due, run_id COLLATE "C") < (%s, %s)'), (due, after.run_id)),
+        (sql.SQL("due <= %s"), (due,)),
+    ]
 
 
 def _instant(at_ms: int) -> datetime:

@@ -24,10 +24,12 @@ TABLE: Final = "executions"
 REST: Final = "executions_rest"
 _LOCK: Final = 0x6E6F6F6E  # advisory: two that keep the same table take turns
 _INDEXES: Final[dict[str, LiteralString]] = {
-    "executions_by_job": "(tenant, job_id, due DESC, run_id DESC)",
+    "executions_of_job": '(job_id, due DESC, run_id COLLATE "C" DESC)',
+    "executions_of_range": "(job_id, until) WHERE until IS NOT NULL",
     "executions_by_due": "(tenant, due DESC, run_id DESC)",
     "executions_by_trouble": "(tenant, state, due DESC, run_id DESC) WHERE state <> 'succeeded'",
 }
+_FORMER_INDEXES: Final[tuple[LiteralString, ...]] = ("executions_by_job",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ def create_table(connection: psycopg.Connection) -> None:
         connection.execute(
             sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} {}").format(sql.Identifier(name), _TABLE, sql.SQL(what))
         )
+    for name in _FORMER_INDEXES:
+        connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(sql.Identifier(SCHEMA, name)))
 
 
 def add_days(connection: psycopg.Connection, first: date, days: int) -> list[date]:

@@ -8,7 +8,10 @@ from typing import Any
 
 import orjson
 
+from noontide.core.dst import LAST_MS
 from noontide.core.errors import InvalidDefinition
+from noontide.core.instants import FIRST_MS
+from noontide.ports.history import Place
 
 MAX_CHARS = 2_000
 _REFUSAL = "is not a cursor of this list: give back `next_cursor` as it was"
@@ -40,6 +43,16 @@ def text_of(fields: dict[str, Any] | None, name: str) -> str:
     if not isinstance(found, str):
         raise InvalidDefinition.of("/query/cursor", _REFUSAL)
     return found
+
+
+def place_in(fields: dict[str, Any] | None) -> Place | None:
+    """The place behind which a list of executions goes on; None = from its begin."""
+    if not fields or "due" not in fields:
+        return None
+    due_ms, run_id = fields["due"], text_of(fields, "run")
+    if type(due_ms) is not int or not FIRST_MS <= due_ms <= LAST_MS or "\0" in run_id:
+        raise InvalidDefinition.of("/query/cursor", _REFUSAL)
+    return Place(due_ms, run_id)
 
 
 def offsets_of(fields: dict[str, Any], name: str) -> dict[str, int]:

@@ -8,21 +8,22 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from noontide.apps.api.bodies import body_of, job_id_of, json_response, object_of
-from noontide.apps.api.cursors import decode_cursor, encode_cursor, offsets_of
+from noontide.apps.api.cursors import decode_cursor, encode_cursor, place_in
 from noontide.apps.api.drafts import check_key
 from noontide.apps.api.job_lists import Cursor, Limit
 from noontide.apps.api.jobs import IdempotencyKey, patched
+from noontide.apps.api.past import Older, past_page, tenants_of
 from noontide.apps.api.preview import COUNT_MAX, times_of
 from noontide.apps.api.principal import Operator, Viewer
-from noontide.apps.api.problems import ApiProblem
+from noontide.apps.api.problems import ApiProblem, unavailable
 from noontide.apps.api.reading import find_job, loaded, tenant_meant
-from noontide.apps.api.services import owners_of, services_of, writer_of
+from noontide.apps.api.services import services_of, settings_of, writer_of
 from noontide.apps.api.views import execution_view, found_job_view
 from noontide.apps.api.writing import Asked, Outcome
-from noontide.apps.port import wire
 from noontide.core.access import Principal
 from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import parse_instant
+from noontide.ports.history import ExecutionFilter
 from noontide.records.requests import Kind
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
@@ -79,20 +80,23 @@ async def following(
 
 @router.get("/jobs/{job_id}/executions", summary="What became of the occurrences of a job")
 async def executions(request: Request, job_id: str, who: Viewer, limit: Limit = 50, cursor: Cursor = None) -> Response:
-    """The newest first: ends of runs, and occurrences that were decided not to run, with the reason."""
-    owners = owners_of(request)
-    slot = owners.layout.slot_of(owners.layout.partition_of(job_id_of(job_id)))
-    fields = decode_cursor("executions", cursor)
-    before = None if fields is None else offsets_of(fields, "before").get(str(slot))
-    question = wire.Executions(slot=slot, job_id=job_id, limit=limit, before=before)
-    answer = await owners.ask(slot, question)
-    assert isinstance(answer, wire.Lines)
-    items = [execution_view(orjson.loads(bytes(line.execution))) for line in answer.lines]
-    shown = [each for each in items if who.sees(str(each.get("tenant")))]
-    if not shown:
+    """By nominal time, the latest first: last ends of runs, and occurrences decided not to run, with the reason.
+
+    Recent ones come from the job's owner, older ones from the history in PostgreSQL where one is configured. `older`
+    says what is known beyond: `history` (they are in the list), `unreachable` (not just now), `not_kept`.
+    """
+    after = place_in(decode_cursor("executions", cursor))
+    wanted = ExecutionFilter(job_id=job_id_of(job_id), tenants=tenants_of(who))
+    page = await past_page(request, wanted, limit=limit, after=after, first=cursor is None)
+    if not page.items and page.older is Older.UNREACHABLE and cursor is not None:
+        wait_sec = settings_of(request).retry_after_sec
+        raise unavailable("older executions cannot be read now: the history does not answer", retry_after_sec=wait_sec)
+    if not page.items:
         await find_job(request, who, job_id)  # no job and no history of theirs: 404
-    next_cursor = encode_cursor("executions", {"before": answer.more}) if answer.more else None
-    return json_response({"items": shown, "next_cursor": next_cursor})
+    following = {} if page.last is None else {"due": page.last.due_ms, "run": page.last.run_id}
+    next_cursor = encode_cursor("executions", following) if page.more else None
+    items = [execution_view(each) for each in page.items]
+    return json_response({"items": items, "next_cursor": next_cursor, "older": page.older})
 
 
 async def command(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from noontide.apps.api.bodies import job_id_of, json_response
+from noontide.apps.api.past import past_page, tenants_of
 from noontide.apps.api.principal import Principal, Viewer
 from noontide.apps.api.reading import find_job, loaded
 from noontide.apps.api.services import owners_of, services_of
@@ -18,11 +18,14 @@ from noontide.apps.timelines import entries_of
 from noontide.core.errors import InvalidDefinition
 from noontide.core.instants import format_instant, parse_instant
 from noontide.core.job import Job
+from noontide.ports.history import ExecutionFilter
 from noontide.records.leases import decode_lease
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 OCCURRENCES_MAX = 1_000
-LINES_MAX = 1_000
+LINES_MAX = 999
+"""Recorded lines; one more is asked for, and the history gives 1,000 at most."""
+LIVE_MAX = 1_000
 
 
 @router.get("/jobs/{job_id}/occurrences", summary="Every due time of a range, and what became of it")
@@ -36,7 +39,7 @@ async def occurrences(
     """What is recorded; else, by the schedule as it is now, `planned` where the time is to come, else `unrecorded`.
 
     A recorded decision over many occurrences at once has `until` and `count`. At most 1,000; `truncated` says if there
-    are more.
+    are more. `older` is as for executions: where it is `unreachable`, what is `unrecorded` may be recorded.
     """
     found = await find_job(request, who, job_id_of(job_id))
     job = loaded(found)
@@ -45,17 +48,21 @@ async def occurrences(
     to_ms = parse_instant(until, zone=zone, pointer="/query/to")
     if to_ms <= from_ms:
         raise InvalidDefinition.of("/query/to", "must be later than from")
-    recorded = [each async for each in _recorded(request, who, job_id)]
+    planned = [] if job is None else list(_scheduled(request, job, from_ms, to_ms, created_ms=found.created_ms))
+    if truncated := len(planned) > OCCURRENCES_MAX:
+        to_ms = _due_ms(planned.pop())
+    wanted = ExecutionFilter(job_id=job_id, tenants=tenants_of(who), since_ms=from_ms, until_ms=to_ms)
+    past = await past_page(request, wanted, limit=LINES_MAX)
+    if len(past.items) == LINES_MAX and past.more:  # the latest ones are shown
+        truncated, from_ms = True, max(from_ms, _due_ms(past.items[-1]))
+    recorded = [execution_view(each) for each in past.items] + [each async for each in _live(request, who, job_id)]
     items = {_key(each): each for each in recorded if _lies_in(each, from_ms, to_ms)}
     covered = [each for each in recorded if "until" in each]
-    truncated = False
-    if job is not None:
-        planned = list(_scheduled(request, job, from_ms, to_ms, created_ms=found.created_ms))
-        truncated = len(planned) > OCCURRENCES_MAX
-        for item in planned[:OCCURRENCES_MAX]:
-            if not any(each["due"] <= item["due"] <= each["until"] for each in covered):
-                items.setdefault(item["due"], item)
-    return json_response({"items": [items[key] for key in sorted(items)], "truncated": truncated})
+    for item in planned:
+        if _due_ms(item) >= from_ms and not any(each["due"] <= item["due"] <= each["until"] for each in covered):
+            items.setdefault(item["due"], item)
+    shown = [items[key] for key in sorted(items)]
+    return json_response({"items": shown, "truncated": truncated, "older": past.older})
 
 
 def _scheduled(request: Request, job: Job, from_ms: int, to_ms: int, *, created_ms: int) -> Iterator[dict[str, Any]]:
@@ -75,18 +82,12 @@ def _scheduled(request: Request, job: Job, from_ms: int, to_ms: int, *, created_
         }
 
 
-async def _recorded(request: Request, who: Principal, job_id: str) -> AsyncIterator[dict[str, Any]]:
-    """What happened: the newest lines of history, and live runs."""
+async def _live(request: Request, who: Principal, job_id: str) -> AsyncIterator[dict[str, Any]]:
+    """What is going on."""
     owners = owners_of(request)
     slot = owners.layout.slot_of(owners.layout.partition_of(job_id))
-    history = await owners.ask(slot, wire.Executions(slot=slot, job_id=job_id, limit=LINES_MAX))
-    live = await owners.ask(slot, wire.LivePage(slots=[slot], after="", limit=LINES_MAX, job_id=job_id))
-    assert isinstance(history, wire.Lines)
+    live = await owners.ask(slot, wire.LivePage(slots=[slot], after="", limit=LIVE_MAX, job_id=job_id))
     assert isinstance(live, wire.FoundRuns)
-    for line in reversed(history.lines):  # of one that was redriven the newest counts
-        view = execution_view(orjson.loads(bytes(line.execution)))
-        if who.sees(str(view.get("tenant"))):
-            yield view
     for run in live.runs:
         text = wire.text_of(run.live)
         if text is not None:
@@ -95,8 +96,12 @@ async def _recorded(request: Request, who: Principal, job_id: str) -> AsyncItera
                 yield {**live_view(lease), "due": _instant(lease.due_ms)}
 
 
+def _due_ms(view: Mapping[str, Any]) -> int:
+    return parse_instant(view["due"], zone=None, pointer="")
+
+
 def _lies_in(view: dict[str, Any], from_ms: int, to_ms: int) -> bool:
-    due_ms = parse_instant(view["due"], zone=None, pointer="")
+    due_ms = _due_ms(view)
     end_ms = parse_instant(view["until"], zone=None, pointer="") if "until" in view else due_ms
     return due_ms < to_ms and end_ms >= from_ms
 

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
+from noontide.apps.api.archive import HistoryAway
 from noontide.apps.api.bodies import body_of, json_response, object_of
 from noontide.apps.api.cursors import decode_cursor, encode_cursor, offsets_of, text_of
 from noontide.apps.api.job_lists import Cursor, Limit, Tenant, merged
+from noontide.apps.api.past import tenants_of
 from noontide.apps.api.principal import Operator, Principal, Viewer
-from noontide.apps.api.problems import ApiProblem, not_found
+from noontide.apps.api.problems import ApiProblem, not_found, unavailable
 from noontide.apps.api.reading import tenant_meant, tenants_seen
-from noontide.apps.api.services import owners_of, writer_of
+from noontide.apps.api.services import owners_of, services_of, settings_of, writer_of
 from noontide.apps.api.views import execution_view, run_view
 from noontide.apps.api.writing import Asked
 from noontide.apps.port import wire
@@ -180,12 +182,26 @@ async def shown_run(request: Request, who: Principal, run_id: str) -> dict[str, 
     answer = await owners.ask(slot, wire.RunStory(slot=slot, run_id=run_id))
     assert isinstance(answer, wire.FoundRuns)
     if not answer.runs:
-        raise not_found(f"run {run_id!r}")
+        return await _run_of_history(request, who, run_id)
     run = answer.runs[0]
     view = run_view(run)
     if not who.sees(str(view.get("tenant"))):
         raise not_found(f"run {run_id!r}")
     return {**view, "ends": [execution_view(orjson.loads(bytes(each))) for each in run.closed]}
+
+
+async def _run_of_history(request: Request, who: Principal, run_id: str) -> dict[str, Any]:
+    """A run that its owner has forgotten. Raises ApiProblem: 404, or 503 when the history does not answer."""
+    archive = services_of(request).archive
+    try:
+        execution = None if archive is None else await archive.find(run_id, tenants=tenants_of(who))
+    except HistoryAway:
+        detail = f"run {run_id!r} is not among the recent ones, and the history does not answer"
+        raise unavailable(detail, retry_after_sec=settings_of(request).retry_after_sec) from None
+    if execution is None:
+        raise not_found(f"run {run_id!r}")
+    view = execution_view(execution)
+    return {**view, "ends": [view]}
 
 
 def job_of_run(run_id: str) -> str:

@@ -10,6 +10,7 @@ from fastapi import Request
 from noontide.adapters.oidc.login import OidcLogin
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.apps.agents_board import AgentsBoard
+from noontide.apps.api.archive import Archive
 from noontide.apps.api.leasing import Leasing
 from noontide.apps.api.owners import Owners
 from noontide.apps.api.settings import ApiSettings
@@ -25,7 +26,8 @@ class Services:
     config: what operators have configured, as this node has read it. now_ms: the date, for previews and for checks
     that the owner makes again. topic_exists: asks the brokers, and blocks. result_of: the record on `results` of a run
     (its id, and when it ended, ms); blocks. login: lets browsers in at an issuer, if there is one for them. agents:
-    what they say. owners, writer, leasing, agents: None in tests without a broker.
+    what they say. owners, writer, leasing, agents: None in tests without a broker. archive: executions beyond
+    those that owners know; None when no history is configured.
     """
 
     layout: Layout
@@ -38,6 +40,7 @@ class Services:
     writer: Writer | None = None
     leasing: Leasing | None = None
     agents: AgentsBoard | None = None
+    archive: Archive | None = None
 
 
 def services_of(request: Request) -> Services:

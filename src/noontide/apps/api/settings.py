@@ -45,6 +45,10 @@ class ApiSettings:
     """The part of the places that is to be in use."""
     scaling_refresh_ms: int = 30 * SECOND_MS
     """How often the metrics `noontide_workers_needed` and `noontide_places_needed` are worked out."""
+    history_wait_ms: int = 2 * SECOND_MS
+    """How long an answer waits for the history in PostgreSQL; then it says that older executions are not reachable."""
+    history_rest_ms: int = 5 * SECOND_MS
+    """How long the history is not asked after it did not answer."""
     slow_lines: int = 4
     """Connections to each owner for questions that may take long, such as lists."""
     retry_after_sec: int = 2

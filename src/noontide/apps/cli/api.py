@@ -27,6 +27,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @access_options
 @click.option("--tls-cert", type=_FILE, help="PEM certificate (chain); the API then speaks TLS.")
 @click.option("--tls-key", type=_FILE, help="PEM key of the certificate.")
+@click.option(
+    "--history-url",
+    envvar="NOONTIDE_HISTORY_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="The database with older executions (noontide history): postgresql://user:password@host/name.",
+)
 @log_level_option
 @setting_option
 @metrics_options
@@ -43,6 +50,8 @@ def api(cluster: Cluster, log_level: str, **given: Any) -> None:
 
     try:
         uvloop.run(_run(cluster, given))
+    except ImportError as error:
+        raise Fault(f"--history-url needs `pip install 'noontide[history]'` ({error})") from error
     except OSError as error:
         raise Fault(f"{given['host']}:{given['port']}: {error}") from error
 
@@ -66,6 +75,7 @@ async def _run(cluster: Cluster, given: dict[str, Any]) -> None:
         port=given["port"],
         settings=settings,
         access=access,
+        history_url=given["history_url"],
         certificate=given["tls_cert"],
         private_key=given["tls_key"],
         metrics=given["metrics"],

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,8 @@ async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], m
     try:
         async with AsyncExitStack() as stack:
             if more["with_history"]:
-                await stack.enter_async_context(_history(data, kafka.bootstrap))
+                url = await stack.enter_async_context(_history(data, kafka.bootstrap))
+                options = replace(options, history_url=url)
             api = await stack.enter_async_context(LoopThread("api", lambda: open_api(options)))
             click.echo(_greeting(kafka.bootstrap, data, len(created), api.value))
             await run_until_signal(cluster, data / "scheduler", assignments, port=PortOptions(secret=secret))
@@ -89,8 +91,8 @@ async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], m
 
 
 @asynccontextmanager
-async def _history(data: Path, bootstrap: str) -> AsyncIterator[None]:
-    """PostgreSQL and Kafka Connect for as long as this lasts; NOONTIDE_HISTORY_URL says where to read."""
+async def _history(data: Path, bootstrap: str) -> AsyncIterator[str]:
+    """PostgreSQL and Kafka Connect for as long as this lasts; gives the address of the database."""
     try:
         from noontide.apps.dev_history import DevHistory
     except ImportError as error:
@@ -99,13 +101,12 @@ async def _history(data: Path, bootstrap: str) -> AsyncIterator[None]:
     history = DevHistory(data, bootstrap=bootstrap, prefix=DEFAULT_PREFIX)
     try:
         await asyncio.to_thread(history.start)
-        os.environ["NOONTIDE_HISTORY_URL"] = history.url
         click.echo(
             f"History is in PostgreSQL at {history.url} (table noontide.executions); Connect at {history.connect_url}."
         )
         watch = asyncio.create_task(history.watch())
         try:
-            yield
+            yield history.url
         finally:
             watch.cancel()
     finally:

@@ -12,7 +12,7 @@ from noontide.apps.cli.faults import REFUSED, Fault
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from noontide.client import Client, Redriven, Run
@@ -28,8 +28,23 @@ def list_command(client: Client, *, job_id: str | None, live: bool, limit: int, 
         found = client.runs(state=LIVE if live else CLOSED, job=job_id)
     else:
         found = client.executions(job_id)
-    runs = list(islice(found, limit))
+    runs = list(_reached(islice(found, limit)))
     _show(runs if live else runs[::-1], as_json=as_json, empty="no live runs" if live else "no runs")
+
+
+def _reached(found: Iterable[Run]) -> Iterator[Run]:
+    """As far as they can be read now."""
+    from noontide.client import Unavailable
+
+    some = False
+    try:
+        for run in found:
+            some = True
+            yield run
+    except Unavailable as unavailable:
+        if not some:
+            raise
+        note(str(unavailable))
 
 
 def show(client: Client, run_id: str, *, as_json: bool) -> None:

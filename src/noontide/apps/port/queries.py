@@ -21,6 +21,7 @@ from noontide.apps.port.recents import Entry, Recents
 from noontide.apps.port.scanning import Readable, rows_after
 from noontide.apps.port.shared import SharedQueries
 from noontide.ports.due_index import DueIndex, IndexFailed
+from noontide.ports.history import Place
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 from noontide.records.leases import decode_lease
@@ -282,12 +283,19 @@ class Queries:
                     break
         return found, chunk_end(scanned, key.decode()) if len(found) < question.limit else key.decode()
 
-    async def _executions(self, question: wire.Executions) -> wire.Lines:
+    async def _executions(self, question: wire.Executions) -> wire.FoundExecutions:
         slot, _ = self._open(question.slot)
         await self._caught_up(slot)
-        found = self._recents.of_job(question.slot, question.job_id, before=question.before, limit=question.limit)
-        more = {str(question.slot): found[-1].offset} if len(found) == question.limit else {}
-        return wire.Lines(lines=[_line(question.slot, each) for each in found], more=more)
+        since_ms = self._recents.complete_since_ms(question.slot)  # before the lines: what is removed was there then
+        found = self._recents.of_job(
+            question.slot,
+            question.job_id,
+            limit=question.limit,
+            after=None if question.after is None else Place(*question.after),
+            since_ms=question.since_ms,
+            tenants=question.tenants,
+        )
+        return wire.FoundExecutions(lines=[msgspec.Raw(each.execution) for each in found], complete_since_ms=since_ms)
 
     async def _history(self, question: wire.History) -> wire.Lines:
         lines: list[wire.Line] = []

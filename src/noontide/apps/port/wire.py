@@ -76,12 +76,18 @@ class DeadPage(Question, tag="dead"):
 
 
 class Executions(Question, tag="executions"):
-    """The last executions of a job, the newest first. before: an offset of `executions`; None = from the newest."""
+    """The last line of each run and decision of a job, the latest nominal time first.
+
+    after: nominal time (ms) and run id behind which to begin. since_ms: due from then on; then come decisions over
+    many that begin earlier and reach it. tenants: whose; None = anybody's.
+    """
 
     slot: int
     job_id: str
     limit: int
-    before: int | None = None
+    after: tuple[int, str] | None = None
+    since_ms: int | None = None
+    tenants: list[str] | None = None
 
 
 class History(Question, tag="history"):
@@ -208,6 +214,13 @@ class FoundRuns(Answer, tag="runs"):
     reached: str | None = None
 
 
+class FoundExecutions(Answer, tag="executions"):
+    """Lines of `executions`. complete_since_ms: what was appended from then on is known here; None = nothing is."""
+
+    lines: list[msgspec.Raw]
+    complete_since_ms: int | None = None
+
+
 class Line(msgspec.Struct, kw_only=True):
     """A line of `executions` and where it is."""
 
@@ -332,7 +345,7 @@ class FoundLoads(Answer, tag="loads"):
 
 Answered = (
     FoundTies | FoundLoads | FoundShares | Moved | FoundJobs | FoundRuns | Lines | DecidedMany | FoundWorkers
-    | FoundForecast | FoundEnded | FoundContent
+    | FoundForecast | FoundEnded | FoundContent | FoundExecutions
 )  # fmt: skip
 
 encode = msgspec.json.Encoder().encode

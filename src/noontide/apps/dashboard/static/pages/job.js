@@ -113,6 +113,7 @@ function Executions({ job, here }) {
     ${data ? null : html`<${Waiting} error=${error} />`}
     ${data && !items.length ? html`<${Empty}>Nothing has run yet.<//>` : null}
     ${items.length ? html`<${RunTable} items=${items} zone=${zone} />` : null}
+    ${data?.older === "unreachable" ? html`<p class="quiet" role="status">Older executions cannot be read now: the history does not answer.</p>` : null}
     ${data ? html`<${Pager} trail=${trail} setTrail=${setTrail} next=${data.next_cursor} />` : null}
   <//>`;
 }

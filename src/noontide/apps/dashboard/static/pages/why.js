@@ -35,6 +35,7 @@ export function Why({ id }) {
       <label class="inline">Last <select value=${hours} onChange=${(event) => setHours(event.target.value)}>${Object.entries(RANGES).map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select> and the next hour</label></div>
     ${data ? null : html`<${Waiting} error=${error} />`}
     ${data?.truncated ? html`<p class="quiet">There are more than fit; choose a shorter time.</p>` : null}
+    ${data?.older === "unreachable" ? html`<p class="quiet" role="status">The history does not answer now: what is unrecorded may be recorded there.</p>` : null}
     ${data && !items.length ? html`<${Empty}>Nothing was due.<//>` : null}
     ${to_come > TO_COME ? html`<p class="quiet">${to_come} times are to come in the next hour; the nearest ${TO_COME} are shown.</p>` : null}
     ${items.length ? html`<${Table} caption="Occurrences" items=${items} keyOf=${(item) => `${item.due} ${item.run_id} ${item.state}`} columns=${[
