@@ -257,3 +257,19 @@ async def test_the_share_of_a_tenant(memory: MemoryApi, http: httpx.AsyncClient)
     assert answer.json()["lanes"] == [{"lane": "default", "ready": 0, "queued": 2, "running": 0, "waiting": 3}]
     nobody = (await http.get("/v1/tenants/other/share")).json()
     assert (nobody["limiters"], nobody["lanes"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "path, name, hint",
+    [("/v1/jobs?tennant=billing", "tennant", 'did you mean "tenant"'), ("/v1/runs?stat=dead", "stat", '"state"'),
+     ("/v1/jobs/a/executions?after=x", "after", ""), ("/v1/jobs?a~b/c=1", "a~0b~1c", ""), ("/v1/meta?_=1", "_", "")],
+)  # fmt: skip
+async def test_a_parameter_that_nobody_knows_is_refused_with_the_nearest(
+    http: httpx.AsyncClient, path: str, name: str, hint: str
+) -> None:
+    """A filter with a slip of the pen would otherwise show everything."""
+    answer = await http.get(path)
+    assert problem(answer) == (422, "invalid")
+    (found,) = answer.json()["errors"]
+    assert found["pointer"] == f"/query/{name}"
+    assert hint in found["message"]

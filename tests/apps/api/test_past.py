@@ -71,6 +71,11 @@ class Site:
 
     api: MemoryApi
     history: Remembered
+    archive: Archive
+
+    def rested(self) -> None:
+        """So long after that the history is asked again."""
+        self.archive._resting_until_s = 0.0
 
     @property
     def now_ms(self) -> int:
@@ -93,9 +98,9 @@ async def site() -> AsyncIterator[Site]:
     async with MemoryStage(layout=Layout(partitions=8, slots=2)) as stage:
         stage.register("orders")
         api, history = MemoryApi(stage), Remembered()
-        archive = Archive(history, replace(api.settings, history_wait_ms=20, history_rest_ms=100))
+        archive = Archive(history, replace(api.settings, history_wait_ms=200, history_rest_ms=3_600_000))
         api.services = replace(api.services, archive=archive)
-        yield Site(api, history)
+        yield Site(api, history, archive)
 
 
 @pytest.fixture
@@ -161,7 +166,7 @@ async def test_without_the_history_the_recent_ones_are_given_and_the_answer_says
     assert (problem(refused), refused.headers["retry-after"]) == ((503, "unavailable"), "2")
     assert site.history.asked == 1  # it is left alone for a while
     setattr(site.history, how, False)
-    await asyncio.sleep(0.15)
+    site.rested()
     rest = (await http.get(EXECUTIONS, params=again)).json()  # nothing was passed over
     assert [each["run_id"] for each in rest["items"]] == [each["run_id"] for each in (*old, backfilled)]
     assert (rest["older"], rest["next_cursor"]) == ("history", None)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from noontide.apps.api.parameters import check_parameters
 from noontide.apps.api.problems import ApiProblem
 from noontide.core.access import ALL_TENANTS, Need, Principal, Role
 
@@ -46,12 +47,13 @@ class Needs:
         self.need = Need(role, everywhere)
 
     async def __call__(self, request: Request) -> Principal:
-        """Who asks. Raises ApiProblem: 401 when that is nobody we know, 403 when they may not."""
+        """Who asks. Raises ApiProblem: 401 when that is nobody we know, 403 when they may not; InvalidDefinition."""
         found = await principal(request)
         if not found.role.covers(self.need.role):
             raise ApiProblem(403, "forbidden", f"this needs the role {self.need.role}; {found.name} is {found.role}")
         if not found.may(self.need):
             raise ApiProblem(403, "forbidden", f"this is for all tenants; {found.name} speaks for some of them only")
+        check_parameters(request)
         return found
 
 

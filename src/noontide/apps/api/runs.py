@@ -91,7 +91,7 @@ class _Pages:
         items = [run_view(run) for run in runs]
         if last is not None:
             return items, {"part": "live", "after": last, "ends": ends}
-        return items, {"part": "closed", "before": ends} if every else None
+        return items, {"part": "closed", "before": ends} if every and any(ends.values()) else None
 
     async def closed(self, before: dict[str, int]) -> tuple[list[Any], dict[str, Any] | None]:
         """Runs that are closed, the newest first."""
