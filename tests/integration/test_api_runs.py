@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from click.testing import CliRunner
 from tests.conftest import RunningKafka
 from tests.integration.api_process import SECRET, ApiProcess
 from tests.integration.installation import Installation, eventually
 from tests.integration.scheduler_process import SchedulerProcess
 from tests.integration.test_api_jobs import create, problem
+
+from noontide.apps.cli.main import main
 
 FAR = {"schedule": {"every": "P1D"}, "timing": "exact"}
 
@@ -209,3 +213,32 @@ def test_the_cluster(api: httpx.Client) -> None:
     assert "lanes" in api.get("/v1/workers").json()
     assert api.get("/v1/meta").json()["slots"] == 2
     assert 'noontide_api_requests_total{method="GET",route="/v1/meta",status="200"} 1.0' in api.get("/metrics").text
+
+
+def test_commands_over_the_api(api: httpx.Client, tmp_path: Path) -> None:
+    def said(*arguments: str) -> list[Any]:
+        done = CliRunner().invoke(main, [*arguments, "--server", str(api.base_url)], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return [orjson.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    create(api, id="by-command", target="handler:nobody", **FAR)
+    run_id = api.post("/v1/jobs/by-command/trigger").json()["run_id"]
+    (workers,) = said("workers", "--json")
+    assert workers["lanes"]["default"]["queued"] + workers["lanes"]["default"].get("pending", 0) >= 1
+    slots = said("partitions", "--json")
+    assert [each["slot"] for each in slots] == list(range(len(slots)))
+    assert all(each["phase"] == "working" for each in slots)
+    (share,) = said("tenants", "share", "default", "--json")
+    assert share["tenant"] == "default"
+    days = tmp_path / "days.json"
+    days.write_text('{"dates": ["2026-12-25", {"from": "2027-01-01", "to": "2027-01-03"}]}')
+    said("calendars", "put", "by-command", str(days))
+    assert said("calendars", "show", "by-command") == [orjson.loads(days.read_bytes())]
+    found = {each["calendar"]: each for each in said("calendars", "list", "--json")}
+    assert found["by-command"] == {"calendar": "by-command", "days": 4, "from": "2026-12-25", "to": "2027-01-03"}
+    for command in (("workers",), ("partitions",), ("tenants", "share", "default"), ("calendars", "list")):
+        said(*command)
+    said("runs", "cancel", run_id)
+    assert [each["run_id"] for each in said("runs", "list", "--job", "by-command", "--json")] == [run_id]
+    unnamed = CliRunner().invoke(main, ["tenants", "share", "--server", str(api.base_url)])
+    assert (unnamed.exit_code, "name the TENANT" in unnamed.output) == (2, True)

@@ -11,6 +11,8 @@ from noontide.ports.record_log import Doubt
 
 START_S: Final = 60.0
 START_AGAIN_S: Final = 0.2
+QUIET_S: Final = 5.0
+"""So long it is normal."""
 log = logging.getLogger("noontide.start")
 
 
@@ -24,5 +26,6 @@ async def patiently(start: Callable[[], Awaitable[None]]) -> None:
         except Doubt as doubt:
             if loop.time() > until_s:
                 raise
-            log.warning("start_waits: %s; trying again", doubt)
+            normal = loop.time() < until_s - START_S + QUIET_S
+            log.log(logging.INFO if normal else logging.WARNING, "start_waits: %s; trying again", doubt)
             await asyncio.sleep(START_AGAIN_S)

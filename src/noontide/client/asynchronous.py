@@ -199,6 +199,14 @@ class AsyncClient:
         """Who holds runs, and what waits in each lane."""
         return await self.send(calls.workers())
 
+    async def partitions(self) -> list[dict[str, Any]]:
+        """Each slot: its partitions, its owner, and how far that is."""
+        return (await self.send(calls.partitions())).items
+
+    async def tenant_share(self, tenant: str) -> dict[str, Any]:
+        """What a tenant has of each limit, and its runs in each lane."""
+        return await self.send(calls.tenant_share(tenant))
+
     # --- working on runs, for those who write no handlers
 
     async def lease(

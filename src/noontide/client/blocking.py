@@ -195,6 +195,14 @@ class Client:
         """Who holds runs, and what waits in each lane."""
         return self.send(calls.workers())
 
+    def partitions(self) -> list[dict[str, Any]]:
+        """Each slot: its partitions, its owner, and how far that is."""
+        return self.send(calls.partitions()).items
+
+    def tenant_share(self, tenant: str) -> dict[str, Any]:
+        """What a tenant has of each limit, and its runs in each lane."""
+        return self.send(calls.tenant_share(tenant))
+
     # --- working on runs, for those who write no handlers
 
     def lease(

@@ -209,6 +209,16 @@ def workers() -> Call[Workers]:
     return Call(method="GET", path="/v1/workers", read=_reader(Workers))
 
 
+def partitions() -> Call[Page[dict[str, Any]]]:
+    """Who owns what."""
+    return Call(method="GET", path="/v1/partitions", read=_reader(Page[dict[str, Any]]))
+
+
+def tenant_share(tenant: str) -> Call[dict[str, Any]]:
+    """What a tenant has of what is shared."""
+    return Call(method="GET", path=f"/v1/tenants/{_segment(tenant)}/share", read=_reader(dict[str, Any]))
+
+
 def lease(handlers: Sequence[str], **asked: object) -> Call[Leased]:
     """Asked: lane, max, wait_ms. Not sent again: what the first answer would have brought is leased already."""
     body = orjson.dumps({"handlers": list(handlers), **asked})

@@ -120,16 +120,28 @@ def list_command(as_json: bool, cluster: Cluster) -> None:  # noqa: FBT001 - an 
     reader = _reader(cluster)
     known = config_view(reader).calendars
     jobs = [job for stored in reader.jobs() if b'"calendar"' in stored.document and (job := stored.job()) is not None]
-    rows = [
-        (name, _count(calendar), _iso(calendar.ranges[0][0]) if calendar.ranges else "",
-         _iso(calendar.ranges[-1][1]) if calendar.ranges else "", sum(uses(job, name) for job in jobs))
-        for name, calendar in sorted(known.items())
-    ]  # fmt: skip
+    rows = [(*_span(calendar), sum(uses(job, name) for job in jobs)) for name, calendar in sorted(known.items())]
+    _show_calendars(HEADS, rows, as_json=as_json)
+
+
+def list_over_api(client: Client, *, as_json: bool) -> None:
+    """The same over the HTTP API, which does not count jobs."""
+    rows = [_span(_parsed(name, value)) for name, value in sorted(client.configured("calendars").items())]
+    _show_calendars(HEADS[:-1], rows, as_json=as_json)
+
+
+def _span(calendar: Calendar) -> tuple[str, int, str, str]:
+    """Name, days, first and last day."""
+    first, last = (calendar.ranges[0][0], calendar.ranges[-1][1]) if calendar.ranges else (None, None)
+    return calendar.name, _count(calendar), "" if first is None else _iso(first), "" if last is None else _iso(last)
+
+
+def _show_calendars(heads: Sequence[str], rows: Sequence[tuple[object, ...]], *, as_json: bool) -> None:
     if as_json:
         for row in rows:
-            show_json(dict(zip(HEADS, row, strict=True)))
+            show_json(dict(zip(heads, row, strict=True)))
         return
-    show_table(HEADS, (tuple(map(str, row)) for row in rows), empty="no calendars")
+    show_table(heads, (tuple(map(str, row)) for row in rows), empty="no calendars")
 
 
 @calendars.command()
@@ -138,6 +150,16 @@ def list_command(as_json: bool, cluster: Cluster) -> None:  # noqa: FBT001 - an 
 def show(name: str, cluster: Cluster) -> None:
     """Show the days of a calendar, as JSON."""
     found = _reader(cluster).config().get(f"calendar/{name}")
+    _show_calendar(name, found)
+
+
+def show_over_api(client: Client, name: str) -> None:
+    """The same over the HTTP API."""
+    found = client.configured("calendars").get(name)
+    _show_calendar(name, None if found is None else orjson.dumps(found))
+
+
+def _show_calendar(name: str, found: bytes | None) -> None:
     if found is None:
         raise Fault(f"no calendar is called {name!r}")
     click.echo(found.decode("utf-8", "replace"))

@@ -27,8 +27,13 @@ WAYS: Final = {
     },
     f"{_PACKAGE}.backfill.backfill": f"{_PACKAGE}.backfill:backfill_over_api",
     f"{_PACKAGE}.graph.graph": f"{_PACKAGE}.graph:graph_over_api",
-    f"{_PACKAGE}.calendars.put": f"{_PACKAGE}.calendars:put_over_api",
-    f"{_PACKAGE}.calendars.diff": f"{_PACKAGE}.calendars:diff_over_api",
+    **{
+        f"{_PACKAGE}.calendars.{name}": f"{_PACKAGE}.calendars:{way}_over_api"
+        for name, way in (("diff", "diff"), ("put", "put"), ("list_command", "list"), ("show", "show"))
+    },
+    f"{_PACKAGE}.workers.workers": f"{_PACKAGE}.remote_cluster:workers",
+    f"{_PACKAGE}.partitions.partitions": f"{_PACKAGE}.remote_cluster:partitions",
+    f"{_PACKAGE}.tenants.share": f"{_PACKAGE}.remote_cluster:share",
     f"{_PACKAGE}.forecast.forecast": f"{_PACKAGE}.forecast:forecast_over_api",
     f"{_PACKAGE}.runs.list_command": f"{_PACKAGE}.remote_runs:list_command",
     f"{_PACKAGE}.runs_story.show": f"{_PACKAGE}.remote_runs:show",
