@@ -72,6 +72,7 @@ def leased(api: httpx.Client, count: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_runs_leased_by_a_node_that_was_killed_run_again_and_end_once(site: Site) -> None:
     create(site.one, id="crash", **JOB)
     runs = {site.one.post("/v1/jobs/crash/trigger", json={"payload": n}).json()["run_id"] for n in range(RUNS)}

@@ -14,7 +14,9 @@ import pytest
 from tests.apps.api.memory_api import MemoryApi
 from tests.apps.api.test_memory_api import client_of, create, pages, problem
 
+from noontide.adapters.postgres.history import PAGE_MAX as POSTGRES_PAGE_MAX
 from noontide.apps.api.archive import Archive
+from noontide.apps.api.job_lists import PAGE_MAX
 from noontide.core.access import Principal, Role
 from noontide.core.errors import NoontideError
 from noontide.core.instants import format_basic, format_instant
@@ -241,7 +243,7 @@ async def test_occurrences_of_a_job_with_many_lines_reach_back_as_far_as_asked(
     assert [each["due"] for each in answer["items"]] == [format_instant(each) for each in times[10:20]]
     query["to"] = format_instant(times[-1])
     answer = (await http.get("/v1/jobs/a/occurrences", params=query)).json()
-    assert (len(answer["items"]), answer["truncated"]) == (999, True)
+    assert (len(answer["items"]), answer["truncated"]) == (1_000, True)
 
 
 @pytest.mark.parametrize(
@@ -254,3 +256,7 @@ async def test_a_cursor_that_was_made_up_is_refused(http: httpx.AsyncClient, fie
 
     answer = await http.get(EXECUTIONS, params={"cursor": encode_cursor("executions", fields)})
     assert problem(answer) == (422, "invalid")
+
+
+def test_the_history_gives_one_more_than_a_page_has() -> None:
+    assert POSTGRES_PAGE_MAX > PAGE_MAX

@@ -20,7 +20,8 @@ from noontide.records.history import columns
 
 CONNECTIONS_MAX: Final = 8
 STATEMENT_TIMEOUT_MS: Final = 10_000
-PAGE_MAX: Final = 1_000
+PAGE_MAX: Final = 1_001
+"""One more than a page of the API has, which tells whether there are more."""
 CONNECT_TIMEOUT_S: Final = 5.0
 _Condition = tuple[sql.SQL, tuple[object, ...]]
 
@@ -61,7 +62,7 @@ class PostgresHistory:
         await self.close()
 
     async def page(self, wanted: ExecutionFilter, *, limit: int, after: Place | None = None) -> Sequence[Execution]:
-        """See `ExecutionHistory.page`; `limit` is cut to 1 .. 1,000."""
+        """See `ExecutionHistory.page`; `limit` is cut to 1 .. 1,001."""
         size = max(1, min(limit, PAGE_MAX))
         rows = await self._page([*_conditions(wanted), *_since(wanted.since_ms), *_behind(after)], size)
         if wanted.since_ms is not None and len(rows) < size:

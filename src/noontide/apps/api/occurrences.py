@@ -23,9 +23,7 @@ from noontide.records.leases import decode_lease
 
 router = APIRouter(prefix="/v1", tags=["jobs"])
 OCCURRENCES_MAX = 1_000
-LINES_MAX = 999
-"""Recorded lines; one more is asked for, and the history gives 1,000 at most."""
-LIVE_MAX = 1_000
+LINES_MAX = 1_000
 
 
 @router.get("/jobs/{job_id}/occurrences", summary="Every due time of a range, and what became of it")
@@ -86,7 +84,7 @@ async def _live(request: Request, who: Principal, job_id: str) -> AsyncIterator[
     """What is going on."""
     owners = owners_of(request)
     slot = owners.layout.slot_of(owners.layout.partition_of(job_id))
-    live = await owners.ask(slot, wire.LivePage(slots=[slot], after="", limit=LIVE_MAX, job_id=job_id))
+    live = await owners.ask(slot, wire.LivePage(slots=[slot], after="", limit=LINES_MAX, job_id=job_id))
     assert isinstance(live, wire.FoundRuns)
     for run in live.runs:
         text = wire.text_of(run.live)

@@ -94,7 +94,8 @@ async def _recent(
     owners = owners_of(request)
     slot = owners.layout.slot_of(owners.layout.partition_of(wanted.job_id))
     if wanted.until_ms is not None:
-        after = min(Place(wanted.until_ms, ""), Place(wanted.until_ms, "") if after is None else after)
+        bound = Place(wanted.until_ms, "")
+        after = bound if after is None else min(bound, after)
     question = wire.Executions(
         slot=slot,
         job_id=wanted.job_id,

@@ -286,7 +286,9 @@ class Queries:
     async def _executions(self, question: wire.Executions) -> wire.FoundExecutions:
         slot, _ = self._open(question.slot)
         await self._caught_up(slot)
-        since_ms = self._recents.complete_since_ms(question.slot)  # before the lines: what is removed was there then
+        since_ms = None  # read before the lines are: what is removed meanwhile was there then
+        if self._recents.position(question.slot) >= slot.executions_end:
+            since_ms = self._recents.complete_since_ms(question.slot)
         found = self._recents.of_job(
             question.slot,
             question.job_id,
