@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from noontide.core.instants import parse_instant
@@ -24,7 +25,15 @@ class Place(NamedTuple):
 
 def place_of(execution: Execution) -> Place:
     """The place of an execution. Raises InvalidDefinition or KeyError for what is none."""
-    return Place(parse_instant(execution["due"], zone="UTC", pointer="/due"), str(execution["run_id"]))
+    due = execution["due"]
+    return Place(_instant_ms(due) if isinstance(due, str) else _parsed(due), str(execution["run_id"]))
+
+
+def _parsed(text: object) -> int:
+    return parse_instant(text, zone="UTC", pointer="/due")
+
+
+_instant_ms = lru_cache(maxsize=8_192)(_parsed)  # a wave names few instants many times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
