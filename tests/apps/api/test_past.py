@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from tests.apps.api.memory_api import MemoryApi
-from tests.apps.api.test_memory_api import client_of, create, pages, problem
+from tests.apps.api.memory_api import MemoryApi, client_of
+from tests.apps.api.test_memory_api import create, pages, problem
 
 from noontide.adapters.postgres.history import PAGE_MAX as POSTGRES_PAGE_MAX
 from noontide.apps.api.archive import Archive
