@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
+from tests.apps.api.memory_api import MemoryApi
 
 from noontide.apps.api.app import create_app
 from noontide.apps.api.principal import Principal, Role
@@ -128,3 +130,23 @@ async def test_a_fault_of_ours_says_nothing_about_it() -> None:
         answer = await client.post("/v1/preview", json={"schedule": "* * * * *"})
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:noontide:problem:internal")
     assert "secret" not in answer.text
+
+
+async def test_a_client_that_goes_away_within_its_body_is_no_fault_of_ours(
+    memory: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    answered: list[Any] = []
+
+    async def receive() -> Any:
+        return said.pop(0)
+
+    async def send(message: Any) -> None:
+        answered.append(message)
+
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/jobs", "raw_path": b"/v1/jobs",
+             "query_string": b"", "headers": [(b"content-type", b"application/json")], "scheme": "http",
+             "server": ("api", 80), "client": ("127.0.0.1", 1), "root_path": ""}  # fmt: skip
+    await create_app(memory.services, settings=memory.settings)(scope, receive, send)
+    assert answered[0]["status"] == 499
+    assert "failed" not in caplog.text

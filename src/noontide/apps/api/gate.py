@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from noontide.apps.api.problems import ApiProblem
+from noontide.apps.api.problems import CLIENT_GONE, ApiProblem
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.traffic import Traffic
 
@@ -37,7 +37,7 @@ class Gate:
             return
         self.under_way += 1
         began_s = self._clock()
-        status = 499  # the client went away
+        status = CLIENT_GONE
         body = _Body(self, receive, most)
 
         async def noting(message: Message) -> None:

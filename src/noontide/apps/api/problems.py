@@ -14,12 +14,15 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from noontide.core.errors import InvalidDefinition, Problem
 from noontide.core.payload import NotJson, TooLarge
 
 log = logging.getLogger("noontide.api")
 MEDIA_TYPE = "application/problem+json"
+CLIENT_GONE = 499
+"""The status, in metrics only, of requests whose clients went away."""
 TYPE_PREFIX = "urn:noontide:problem:"
 _PLACES = {"query": "/query", "path": "/path", "header": "/headers", "body": ""}
 
@@ -131,6 +134,10 @@ def answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _(_request: Request, refused: RequestValidationError) -> Response:
         return of_parameters(refused).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def _(_request: Request, _gone: ClientDisconnect) -> Response:
+        return Response(status_code=CLIENT_GONE)  # for the counts: nobody reads it
 
     @app.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
