@@ -215,3 +215,26 @@ def test_both_clients_have_the_same_methods() -> None:
         return {name for name in vars(kind) if not name.startswith("_")} - {"close", "aclose"}
 
     assert methods(Client) == methods(AsyncClient)
+
+
+async def test_what_is_behind_the_recent_ones_is_an_error_while_the_history_is_away() -> None:
+    run = {"run_id": "a:m1", "job_id": "a", "tenant": "t", "state": "dead"}
+    page = {"items": [run], "next_cursor": "c", "older": "unreachable"}
+    found = Script(ok(page)).client.executions("a")
+    assert next(found).run_id == "a:m1"
+    with pytest.raises(Unavailable, match="older executions"):
+        next(found)
+
+    async def answer(_request: httpx.Request) -> httpx.Response:
+        return ok(page)
+
+    async with AsyncClient("http://api", settings=SETTINGS, transport=httpx.MockTransport(answer)) as client:
+        others = client.executions("a")
+        assert (await anext(others)).run_id == "a:m1"
+        with pytest.raises(Unavailable, match="older executions"):
+            await anext(others)
+
+
+def test_methods_say_what_they_do() -> None:
+    assert Client.get_job.__doc__ == "Read a job."
+    assert Client("http://api").get_job.__doc__ == "Read a job."

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import httpx
 import psycopg
 import pytest
 from tests.e2e.test_dev import Dev
@@ -63,7 +64,37 @@ def test_runs_are_rows_and_what_dies_is_started_again(dev: Dev) -> None:
 
     runs = {run["run_id"] for run in dev.runs_of("ticks", seen)}
     assert len(runs) >= seen
+    old = _remembered(url)
+    listed = _listed(dev)
+    assert listed[-1] == old
+    assert len(set(listed)) == len(listed) > seen
     status = dev.run("history", "status", "--url", url)[0]
     assert status["missing_columns"] == []
     assert dev.end(signal.SIGTERM) == 0
     assert "Traceback" not in dev.output
+
+
+def _remembered(url: str) -> str:
+    """A run of long ago, which the topic does not have; its id."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO noontide.executions (run_id, job_id, tenant, due, state) "
+            "VALUES ('ticks:20200101T000000Z', 'ticks', 'default', '2020-01-01T00:00:00Z', 'succeeded')"
+        )
+    return "ticks:20200101T000000Z"
+
+
+def _listed(dev: Dev) -> list[str]:
+    """Run ids of all pages of the job's executions, the latest first."""
+    found = re.search(r"the API at (\S+)/v1,", dev.output)
+    assert found is not None
+    listed: list[str] = []
+    cursor: dict[str, str] = {}
+    with httpx.Client(base_url=found[1], timeout=30) as client:
+        while True:
+            page = client.get("/v1/jobs/ticks/executions", params={"limit": 3, **cursor}).json()
+            assert page["older"] == "history"
+            listed += [each["run_id"] for each in page["items"]]
+            if page["next_cursor"] is None:
+                return listed
+            cursor = {"cursor": page["next_cursor"]}
