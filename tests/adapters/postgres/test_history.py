@@ -175,6 +175,13 @@ async def test_decisions_that_reach_into_a_range_come_behind_it(url: str) -> Non
         assert len(await history.page(ExecutionFilter(job_id="a", since_ms=ten), limit=1)) == 1
 
 
+def test_an_address_that_is_none_is_refused_and_not_repeated() -> None:
+    with pytest.raises(HistoryError, match="must be like") as refused:
+        PostgresHistory("postgresql//ada:s3cret@host/name")
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
 async def test_a_database_that_is_away_is_an_error_in_one_line() -> None:
     async with PostgresHistory("postgresql://nobody@127.0.0.1:1/none", connect_timeout_s=0.3) as history:
         with pytest.raises(HistoryError, match="history: "):

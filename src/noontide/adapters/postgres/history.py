@@ -9,6 +9,7 @@ from typing import Final, Self
 import orjson
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -27,11 +28,15 @@ _Condition = tuple[sql.SQL, tuple[object, ...]]
 
 
 class PostgresHistory:
-    """Pages by key, so that a page costs the same however deep it is. An async context that opens and closes a pool."""
+    """Pages by key, so that a page costs the same however deep it is. An async context that opens and closes a pool.
+
+    Raises HistoryError for an address that is none.
+    """
 
     def __init__(
         self, url: str, *, connections_max: int = CONNECTIONS_MAX, connect_timeout_s: float = CONNECT_TIMEOUT_S
     ) -> None:
+        _check_address(url)
         self._pool = AsyncConnectionPool(
             url,
             min_size=0,
@@ -93,6 +98,14 @@ class PostgresHistory:
                 return await (await connection.execute(query, values)).fetchall()  # type: ignore[return-value] # dict_row
         except (psycopg.Error, PoolTimeout) as error:
             raise HistoryError(f"history: {' '.join(str(error).split())[:300]}") from error
+
+
+def _check_address(url: str) -> None:
+    """Now, since what the driver says of it later has it in full, and it may hold a password."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        raise HistoryError("history: the address must be like postgresql://user:password@host:5432/name") from None
 
 
 _TABLE: Final = sql.Identifier(SCHEMA, TABLE)
