@@ -350,14 +350,15 @@ def test_markup_stays_text(site: Site, visit: Callable[..., Visit]) -> None:
         target="handler:mail",
         retry={"max_attempts": 1},
     )
-    page = visit().open("/jobs/markup")
+    screen = visit()
+    page = screen.open("/jobs/markup")
     expect(page.get_by_text(MARKUP).first).to_be_visible()
     run_id = site.api.post("/v1/jobs/markup/trigger").json()["run_id"]
-    page = visit().open(f"/runs/{run_id}")
+    screen.open(f"/runs/{run_id}")
     expect(page.locator(".content")).to_contain_text(MARKUP)
-    page = visit().open(f"/jobs?text={MARKUP.replace(' ', '%20')}")
+    screen.open(f"/jobs?text={MARKUP.replace(' ', '%20')}")
     expect(page.get_by_label("Search")).to_have_value(MARKUP)
-    page = visit().open(f"/jobs/{MARKUP.replace(' ', '%20').replace('/', '%2F')}")
+    screen.open(f"/jobs/{MARKUP.replace(' ', '%20').replace('/', '%2F')}")
     expect(page.get_by_role("heading", level=1)).to_have_text(MARKUP)
     assert page.evaluate("window.broken") is None
 
@@ -368,8 +369,9 @@ def test_every_page_is_accessible_and_fits(site: Site, visit: Callable[..., Visi
     run_id = site.api.post("/v1/jobs/nightly-report/trigger").json()["run_id"]
     screen = visit(color_scheme=scheme, bypass_csp=True, **({"viewport": NARROW} if size == "narrow" else {}))
     paths = {
-        "overview": "/", "jobs": "/jobs", "a-job": "/jobs/nightly-report", "edit": "/jobs/nightly-report/edit",
-        "runs": "/runs", "a-run": f"/runs/{run_id}", "dead": "/dead", "tenants": "/tenants",
+        "overview": "/", "jobs": "/jobs?text=nightly-report", "a-job": "/jobs/nightly-report",
+        "edit": "/jobs/nightly-report/edit", "runs": "/runs?job=nightly-report", "a-run": f"/runs/{run_id}",
+        "dead": "/dead", "tenants": "/tenants",
         "occurrences": "/jobs/nightly-report/why",
     }  # fmt: skip
     for name, path in paths.items():

@@ -115,8 +115,8 @@ export function Overview({ who }) {
   const went = range === "hour" ? lately : other;
   return html`<div class="head"><h1>Overview</h1></div>
     <${Failure} error=${error} />
-    <${Alerts} />
     <${Figures} hour=${hour.data} lately=${lately.data} lanes=${lanes.data} workers=${workers.data} />
+    <${Alerts} />
     <${Due} hour=${hour} day=${day} />
     <${Went} range=${range} setRange=${setRange} found=${went.fresh || range === "hour" ? went.data : null} error=${went.error} />
     <${Failed} runs=${dead.data} />
@@ -133,16 +133,16 @@ function Alerts() {
   if (error?.status === 404) return null;
   const silent = stats.data && (!stats.data.as_of || now - ms(stats.data.as_of) > SILENT_MS);
   const off = silent ? html`<p class="quiet">No agents are running (<code>noontide agents</code>), so nobody is told of overdue and failing jobs${stats.data.as_of ? html`; they last spoke <${Ago} at=${stats.data.as_of} />` : ""}.</p>` : null;
-  if (!data) return off;
+  if (!data?.items.length) return off || (data ? html`<p class="quiet">No alerts.</p>` : null);
   return html`<${Section} title="Alerts">
     ${off}
-    ${data.items.length ? html`<${Table} caption="Alerts" items=${data.items} keyOf=${(each) => each.alert_id} columns=${[
+    <${Table} caption="Alerts" items=${data.items} keyOf=${(each) => each.alert_id} columns=${[
       { name: "When", cell: (each) => html`<${Ago} at=${each.at} />` },
       { name: "What", cell: (each) => html`<span class="state state-${each.kind}">${each.kind.replaceAll("_", " ")}</span>` },
       { name: "Job", klass: "name", cell: (each) => html`<a href=${jobLink(each.job_id)}>${each.job_id}</a>` },
-      { name: "Why", klass: "grow", cell: (each) => html`${each.reason || (each.late_ms ? `late by ${duration(each.late_ms)}` : "")} ${each.run_id ? html`<a href=${runLink(each.run_id)}>run</a>` : null}` },
+      { name: "Why", klass: "grow", cell: (each) => html`${[each.late_ms ? `late by ${duration(each.late_ms)}` : null, each.reason].filter(Boolean).join("; ")} ${each.run_id ? html`<a href=${runLink(each.run_id)}>run</a>` : null}` },
       { name: "Told", cell: told },
-    ]} />` : off ? null : html`<p class="quiet">None.</p>`}<//>`;
+    ]} /><//>`;
 }
 
 function told(alert) {
