@@ -17,8 +17,8 @@ def assert_clean(outcome: Outcome, *, least: int) -> None:
 
 
 def test_a_short_chaos_on_three_brokers(tmp_path: Path) -> None:
-    outcome = run_chaos(ChaosOptions(seconds=20, seed=11, jobs=60, workers=2, brokers=3, logs=tmp_path))
-    assert_clean(outcome, least=900)
+    outcome = run_chaos(ChaosOptions(seconds=15, seed=11, jobs=60, workers=2, brokers=3, logs=tmp_path))
+    assert_clean(outcome, least=650)
     assert sum(outcome.blows.values()) >= 5
     assert sum(count for blow, count in outcome.blows.items() if blow in list(BrokerBlow)) >= 1
 
