@@ -24,7 +24,7 @@ from noontide.actors.supervisor import Supervisor
 from noontide.adapters.kafka.assignor import Rules
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.courier import KafkaCourier
-from noontide.adapters.kafka.feed import BRISK, STREAM, ForkedFeed, KafkaFeed
+from noontide.adapters.kafka.feed import STREAM, ForkedFeed, KafkaFeed
 from noontide.adapters.kafka.inspector import KafkaInspector
 from noontide.adapters.kafka.membership import KafkaMembership, MembershipOptions
 from noontide.adapters.kafka.replay import KafkaReplay
@@ -162,7 +162,7 @@ def _feed(connection: KafkaConnection, layout: Layout, stack: AsyncExitStack) ->
     """What the slots read: requests and signals together, and what workers say."""
     loop = asyncio.get_running_loop()
     requests = KafkaFeed(connection, loop=loop, gathering=STREAM)
-    events = KafkaFeed(connection, loop=loop, gathering=BRISK)
+    events = KafkaFeed(connection, loop=loop)
     stack.push_async_callback(requests.close)
     stack.push_async_callback(events.close)
     return ForkedFeed(requests, events, is_urgent=lambda topic: layout.short(topic).startswith(WORKER_EVENTS))

@@ -43,11 +43,9 @@ class Gathering(NamedTuple):
 
 
 AT_ONCE: Final = Gathering(100, 1)
-"""For what comes seldom: it is there at once, and asking for it costs nearly nothing."""
+"""For few partitions, or what comes seldom: it is there at once, and asking in vain costs next to nothing."""
 STREAM: Final = Gathering(20, 64 * 1024)
 """For streams over many partitions: every fetch names all of them, which costs the broker 5 us each."""
-BRISK: Final = Gathering(4, 16 * 1024)
-"""For streams over few partitions that somebody waits for."""
 
 
 class _Subscription:
