@@ -81,7 +81,7 @@ async def test_if_match_star_means_it_must_exist(stage: MemoryStage) -> None:
     stage.put(job("b", every("PT20S")), if_match="*")
     await stage.run_until_idle()
     assert list(stage.jobs()) == ["b"]
-    assert "the version in force is None" in reasons(stage)[0]
+    assert "none is in force" in reasons(stage)[0]
 
 
 async def test_of_two_updates_with_one_version_the_first_wins(stage: MemoryStage) -> None:

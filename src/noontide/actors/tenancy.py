@@ -56,4 +56,5 @@ def check_etag(if_match: str | None, row: JobRow | None) -> None:
         return
     current = None if row is None else row.etag
     if if_match.strip('"') != current:
-        raise StaleVersion.of("", f"if-match {if_match!r} failed: the version in force is {current!r}")
+        in_force = "none is in force" if current is None else f"the version in force is {current!r}"
+        raise StaleVersion.of("", f"if-match {if_match!r} failed: {in_force}")

@@ -15,6 +15,7 @@ from noontide.apps.api.principal import Principal, Role
 from noontide.apps.api.problems import ApiProblem
 from noontide.apps.api.services import Services
 from noontide.apps.api.settings import ApiSettings
+from noontide.apps.serving import serving
 from noontide.records.config import ConfigView
 from noontide.records.topics import Layout
 
@@ -150,3 +151,15 @@ async def test_a_client_that_goes_away_within_its_body_is_no_fault_of_ours(
     await create_app(memory.services, settings=memory.settings)(scope, receive, send)
     assert answered[0]["status"] == 499
     assert "failed" not in caplog.text
+
+
+async def test_head_is_answered_as_get_without_the_body(memory: MemoryApi) -> None:
+    """Balancers ask /healthz so."""
+    app = create_app(memory.services, settings=memory.settings)
+    async with serving(app, "127.0.0.1", 0, drain_s=1) as url, httpx.AsyncClient(base_url=url) as client:
+        for path in ("/healthz", "/v1/jobs", "/v1/jobs/nobody"):
+            asked, got = await client.head(path), await client.get(path)
+            assert (asked.status_code, asked.headers["content-length"]) == (got.status_code, str(len(got.content)))
+            assert asked.content == b""
+        assert (await client.head("/v1/live?watch=/v1/jobs")).status_code == 405
+        assert (await client.head("/v1/jobs:batch")).status_code == 405

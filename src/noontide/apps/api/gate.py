@@ -12,6 +12,9 @@ from noontide.apps.api.problems import CLIENT_GONE, ApiProblem
 from noontide.apps.api.settings import ApiSettings
 from noontide.apps.api.traffic import Traffic
 
+ENDLESS = frozenset(("/v1/live",))
+"""Paths whose answers do not end by themselves; all others answer HEAD as they would GET, without the body."""
+
 
 class Gate:
     """ASGI middleware. larger: endpoints (paths) whose bodies have a bound of their own, in bytes."""
@@ -30,6 +33,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD" and scope["path"] not in ENDLESS:
+            scope = {**scope, "method": "GET"}  # the server sends no body, since it knows what it was asked
         most = self._larger.get(scope["path"], self._settings.body_max_bytes)
         problem = self._problem(scope, most)
         if problem is not None:
