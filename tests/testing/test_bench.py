@@ -29,6 +29,7 @@ from noontide.testing.bench.load import PAYLOAD_BYTES, Job, daily, every, job_id
 from noontide.testing.bench.measure import Machine, Meter, percentile
 from noontide.testing.bench.report import one_line, table
 from noontide.testing.bench.restore import RestoreOptions, run_restore
+from noontide.testing.bench.search import SearchOptions, run_search
 from noontide.testing.bench.tally import Tally, tally
 from noontide.testing.bench.wave import WaveOptions, run_wave
 
@@ -211,6 +212,11 @@ def test_lag(tmp_path: Path) -> None:
     assert isinstance(p99_ms, int | float)
     assert isinstance(max_ms, int | float)
     assert 0 <= p50_ms <= p99_ms <= max_ms
+
+
+def test_search_looks_at_every_job_and_finds_ids_by_their_beginning() -> None:
+    found = run_search(SearchOptions(jobs=500))
+    assert (found["looked_at"], found["prefix_found"]) == (500, 10)
 
 
 @pytest.mark.kafka

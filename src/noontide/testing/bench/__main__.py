@@ -26,6 +26,7 @@ from noontide.testing.bench.lag import LagOptions, run_lag
 from noontide.testing.bench.limits import LimitsOptions, run_limits
 from noontide.testing.bench.report import one_line, table
 from noontide.testing.bench.restore import RestoreOptions, run_restore
+from noontide.testing.bench.search import SearchOptions, run_search
 from noontide.testing.bench.wave import WaveOptions, run_wave
 from noontide.testing.bench.workers import CONCURRENCY, KINDS
 
@@ -206,6 +207,14 @@ def dashboard(jobs: int, rate: int, seconds: int, as_json: bool) -> None:  # noq
     """Nobody looks; a browser opens pages; people search: first paints, times of searches, and how late runs are."""
     options = DashboardOptions(jobs=jobs, rate=rate, seconds=seconds)
     _run("dashboard", lambda: run_dashboard(options), as_json=as_json)
+
+
+@main.command()
+@jobs_of(1_000_000)
+@as_json
+def search(jobs: int, as_json: bool) -> None:  # noqa: FBT001
+    """A search that finds nothing among all jobs of a process, and ids by their beginning; no broker."""
+    _run("search", lambda: run_search(SearchOptions(jobs=jobs)), as_json=as_json)
 
 
 @main.command()
