@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.integration.installation import Document, Installation, Seen, eventually
+from tests.integration.installation import Document, Headers, Installation, Seen, eventually
 from tests.integration.scheduler_process import SchedulerProcess
 
 from noontide.adapters.kafka.topics import ensure_topics
@@ -62,8 +62,8 @@ class Scene:
 
     # --- jobs
 
-    def define(self, job_id: str, *, handler: str = "act", **fields: object) -> str:
-        """A job that is due within a second, with a short lease; returns the id of its run."""
+    def define(self, job_id: str, *, handler: str = "act", headers: Headers = (), **fields: object) -> str:
+        """A job that is due within a second, with a short lease; returns the id of its run. headers: of the request."""
         at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
         document: Document = {
             "schedule": {"at": at.isoformat()},
@@ -72,7 +72,7 @@ class Scene:
             "retry": {"max_attempts": 5, "backoff": ["PT0.2S"]},
             **fields,
         }
-        self.installation.request(job_id, document)
+        self.installation.request(job_id, document, headers=headers)
         return f"{job_id}:{at:%Y%m%dT%H%M%SZ}"
 
     # --- what became of them

@@ -205,12 +205,13 @@ class Admission:
         check_quota(job, previous, item, scene)
         cursor = self._settled(known, request.job_id, item, scene)
         created_ms = item.appended_ms if known.row is None else known.row.created_ms
-        etag, key = item.origin.etag, request.job_id.encode()
+        etag, key, trace = item.origin.etag, request.job_id.encode(), request.terms.traceparent
         headers = job_headers(
-            etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms
-        )
+            etag=etag, origin=item.origin.text, tenant=job.tenant, created_ms=created_ms, updated_ms=item.appended_ms,
+            trace=trace,
+        )  # fmt: skip
         self._keep_definitions(request.job_id, known, scene)
-        row = encode_job_row(job, definition.document, etag=etag, created_ms=created_ms)
+        row = encode_job_row(job, definition.document, etag=etag, created_ms=created_ms, trace=trace)
         scene.effects.put_job(self._partition, key, row=row, record=Record(key, definition.document, headers))
         terms = Terms(scene.world.config, self._settings.completed_retention_ms)
         moved = cursor_after(job, previous, cursor, at_ms=item.appended_ms, terms=terms)
@@ -344,7 +345,7 @@ class Admission:
             accepted_ms=known.cursor.accepted_ms,
         )
         row = decode_job_row(row_bytes)
-        self._firing.claim(due, name, row, scene)
+        self._firing.claim(due, name, row.traced(request.terms.traceparent), scene)
         if request.payload is not None:
             for run in self._live.of_job(request.job_id, scene.effects):
                 if run.run_id == name:

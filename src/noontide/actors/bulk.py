@@ -139,7 +139,7 @@ class Successes:
 
     def _is_plain(self, end: End, held: Held, run: Run, heard: Heard) -> bool:
         is_success = end.outcome is SUCCEEDED and holds(run, end.token, heard)
-        if not is_success or run.kept or run.history or held.hold.follows:
+        if not is_success or run.kept or run.history or run.trace or held.hold.follows:
             return False
         is_alone = self._roll.homes[held.hold.partition].live.is_only(run.job_id)
         return is_alone and run.job_id not in self._scene.effects.live_changes

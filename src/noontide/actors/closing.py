@@ -17,7 +17,8 @@ from noontide.core.definition import load_definition
 from noontide.core.policies import Guarantee
 from noontide.core.retry import backoff_ms, may_retry
 from noontide.core.run import Run, RunEvent, RunState, advance
-from noontide.ports.record_log import Record
+from noontide.core.tracing import result_context, result_span
+from noontide.ports.record_log import Headers, Record
 from noontide.records import executions, rows
 from noontide.records.job_row import JobRow, decode_job_row
 from noontide.records.results import encode_result
@@ -172,7 +173,13 @@ class Closing:
             error=answered.error or (reason if state is not RunState.SUCCEEDED else None),
             truncated=answered.truncated,
         )
-        scene.effects.outputs[scene.effects.names.results].append(Record(run.job_id.encode(), value))
+        headers: Headers = ()
+        if run.trace:
+            context = result_context(run.run_id.encode(), run.token, run.trace)
+            headers = (("traceparent", context.encode()),)
+            span = result_span(run.run_id, state, scene.world.now_ms, token=run.token, trace=run.trace)
+            scene.effects.spans.append(span)
+        scene.effects.outputs[scene.effects.names.results].append(Record(run.job_id.encode(), value, headers))
 
     def _release(self, closed: Run, scene: Scene) -> None:
         for run in self._live.of_job(closed.job_id, scene.effects):

@@ -19,6 +19,7 @@ from noontide.core.errors import Problem
 from noontide.core.exact_quota import Insisting
 from noontide.core.pace import Pace
 from noontide.core.run import Run, RunState
+from noontide.core.tracing import TraceSpan
 from noontide.ports.due_index import IndexBatch
 from noontide.ports.record_log import Headers, Record, TopicPartition, quick_record
 from noontide.records import rows, state
@@ -137,6 +138,8 @@ class Effects:
         self.paces: dict[str, Pace | None] = {}
         self.ran: list[tuple[str, int]] = []
         """Lane and duration, ms, of last attempts that ended."""
+        self.spans: list[TraceSpan] = []
+        """Of runs that follow from a request with a trace."""
         self.exact: dict[tuple[str, str], Insisting | None] = {}
         self.held: dict[tuple[str, str], Input | None] = {}
         self.limited = False

@@ -134,7 +134,7 @@ class Firing:
         if not live or row.overlap_rule is Overlap.ALLOW:
             if due.start_ms <= world.now_ms:
                 times = executions.Times(due.due_ms, due.start_ms, world.now_ms, world.now_ms)
-                if deliver_now(name, due.job_id, row, times, scene):
+                if deliver_now(name, due.job_id, row, times, scene, trace=row.trace):
                     return 1
             hand_out(_claimed(due, name, row, world, complete_by_ms=complete_by_ms), scene)
             return 1
@@ -220,6 +220,7 @@ def _claimed(
         priority=row.priority,
         etag=row.etag,
         complete_by_ms=complete_by_ms,
+        trace=row.trace,
     )
     return Claim(due.partition, run, row, recorded=None)
 

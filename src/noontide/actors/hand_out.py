@@ -17,6 +17,7 @@ from noontide.actors.paces import put_off
 from noontide.actors.timelines import loaded
 from noontide.actors.world import Route
 from noontide.core.run import Run, RunEvent, RunState, advance
+from noontide.core.tracing import dispatch_span
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.delivery import RECORD_OVERHEAD_BYTES, delivery_headers, traceparent
 from noontide.records.executions import Times, delivered
@@ -35,8 +36,11 @@ class Claim(NamedTuple):
     recorded: Run | None
 
 
-def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene) -> bool:
-    """Write a run's record and its history into this transaction, if its topic is registered and takes it now."""
+def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene, *, trace: str) -> bool:
+    """Write a run's record and its history into this transaction, if its topic is registered and takes it now.
+
+    trace: see `core.run.Run`.
+    """
     world, effects = scene
     if row.target_kind != TOPIC or (route := world.routes.get(row.target)) is None:
         return False
@@ -44,11 +48,13 @@ def deliver_now(name: str, job_id: str, row: JobRow, times: Times, scene: Scene)
         return False
     effects.used[row.target] += 1
     run_id = name.encode()
-    headers = delivery_headers(run_id=run_id, job_id=job_id.encode(), due_ms=times.due_ms, attempt=1)
+    headers = delivery_headers(run_id=run_id, job_id=job_id.encode(), due_ms=times.due_ms, attempt=1, trace=trace)
     to = TopicPartition(row.target, row.key_hash % route.partitions)
     effects.outputs[to].append(Record(row.key, row.payload, headers))
     effects.record(run_id, delivered(name, job_id, tenant=row.tenant, target=row.target_text, times=times))
     effects.counts["succeeded"] += 1
+    if trace:
+        effects.spans.append(dispatch_span(name, row.target_text, times.start_ms, times.ended_ms, trace=trace))
     if world.ties.dependants:
         tell_dependants(name, times.due_ms, RunState.SUCCEEDED, scene)
     return True
@@ -66,8 +72,8 @@ def hand_out(claim: Claim, scene: Scene) -> bool:
     if row.target_kind != TOPIC:
         _offer(claim, scene)
     elif (route := world.routes.get(row.target)) is None:
-        _send_after_commit(claim, scene.effects)
-    elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene):
+        _send_after_commit(claim, scene.effects, now_ms=world.now_ms)
+    elif deliver_now(run.run_id, run.job_id, row, _times(run, world.now_ms), scene, trace=run.trace):
         if claim.recorded is not None:
             scene.effects.close_run(claim.partition, run)
         return True
@@ -100,10 +106,15 @@ def _offer(claim: Claim, scene: Scene) -> None:
         slot=effects.names.slot,
         times=(run.due_ms, run.start_ms),
         attempt=run.attempt + 1,
-        rest=row.invitation.encode(),
+        rest=(row.standing + (f',"traceparent":"{run.trace}"' if run.trace else "")).encode(),
         payload=row.payload,
     )
-    record = Record(run.job_id.encode(), invitation, [("traceparent", traceparent(run.run_id.encode()))])
+    context = traceparent(run.run_id.encode(), run.trace, run.attempt + 1)
+    record = Record(run.job_id.encode(), invitation, [("traceparent", context)])
+    if run.trace:
+        effects.spans.append(
+            dispatch_span(run.run_id, run.target, run.start_ms, world.now_ms, trace=run.trace, attempt=run.attempt + 1)
+        )
     topic = effects.names.runs(run.lane)
     effects.publish(claim.partition, queued, hold, record, topic)
     effects.published[run.lane] += run.run_id not in world.promised
@@ -147,7 +158,7 @@ def _timeless(run: Run) -> Run:
 def send_of(partition: int, run: Run, row: JobRow) -> Send:
     """The record of a queued run, to be sent (again) outside of the transaction."""
     headers = delivery_headers(
-        run_id=run.run_id.encode(), job_id=run.job_id.encode(), due_ms=run.due_ms, attempt=run.attempt
+        run_id=run.run_id.encode(), job_id=run.job_id.encode(), due_ms=run.due_ms, attempt=run.attempt, trace=run.trace
     )
     return Send(partition, run.run_id, row.target, Record(row.key, row.payload, headers))
 
@@ -165,7 +176,7 @@ def _times(run: Run, ended_ms: int) -> Times:
     return Times(run.due_ms, run.start_ms, run.claimed_ms, ended_ms)
 
 
-def _send_after_commit(claim: Claim, effects: Effects) -> None:
+def _send_after_commit(claim: Claim, effects: Effects, *, now_ms: int) -> None:
     run = claim.run
     queued = run._replace(
         state=advance(run.state, RunEvent.HAND_OUT),
@@ -176,3 +187,5 @@ def _send_after_commit(claim: Claim, effects: Effects) -> None:
     )
     effects.open_run(claim.partition, queued)
     effects.sends.append(send_of(claim.partition, queued, claim.row))
+    if run.trace:
+        effects.spans.append(dispatch_span(run.run_id, run.target, run.start_ms, now_ms, trace=run.trace))

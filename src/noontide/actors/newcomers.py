@@ -67,7 +67,7 @@ class _Sender(NamedTuple):
             terms=terms,
             origin=at.text.encode()[:-1],
             etag=at.etag.encode()[:-1],
-            is_plain=is_define and terms.if_match is None and terms.idempotency_key is None,
+            is_plain=is_define and terms.if_match is None and terms.idempotency_key is None and not terms.traceparent,
             wants_more=terms.wants_verdict or terms.actor is not None,
             kinds=kinds,
         )

@@ -131,6 +131,6 @@ def offer_ready(partition: int, released: Sequence[Run], scene: Scene) -> list[R
 
 def _form(run: Run, like: Likeness, partition: int, scene: Scene) -> OfferForm | None:
     waits = run.not_before_ms > scene.world.now_ms or run.waits_for is not None
-    if run.state is not RunState.PENDING or waits or run.permits or run.awaits is not None:
+    if run.state is not RunState.PENDING or waits or run.permits or run.awaits is not None or run.trace:
         return None
     return OfferForm.of(run._replace(not_before_ms=0), like, partition, scene)

@@ -251,7 +251,9 @@ class Restorer:
         if record.value is None:
             return None
         headers = read_job_headers(record.headers)
-        return self._compiled(record, record.value, etag=headers.etag, created_ms=headers.created_ms)
+        return self._compiled(
+            record, record.value, etag=headers.etag, created_ms=headers.created_ms, trace=headers.trace
+        )
 
     def _claimed_row(self, record: Incoming) -> bytes | None:
         if record.value is None:
@@ -259,9 +261,11 @@ class Restorer:
         headers = dict(record.headers)
         return self._compiled(record, record.value, etag=headers["etag"].decode(), created_ms=int(headers["created"]))
 
-    def _compiled(self, record: Incoming, document: bytes, *, etag: str, created_ms: int) -> bytes | None:
+    def _compiled(
+        self, record: Incoming, document: bytes, *, etag: str, created_ms: int, trace: str = ""
+    ) -> bytes | None:
         try:
-            return encode_job_row(load_definition(document), document, etag=etag, created_ms=created_ms)
+            return encode_job_row(load_definition(document), document, etag=etag, created_ms=created_ms, trace=trace)
         except InvalidDefinition as error:
             self._unreadable.append(f"{record.topic}/{record.partition}/{record.offset}: {error}")
             return None

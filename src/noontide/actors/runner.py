@@ -34,6 +34,7 @@ from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
 from noontide.actors.slot_ports import SlotPorts, to_nobody
 from noontide.actors.waiting import wait_for_event
+from noontide.core.tracing import TraceSpan
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex, IndexFailed
 from noontide.ports.record_log import Courier, Doubt, Feed, Fenced, Replay, SlotLog, TopicPartition
@@ -60,7 +61,8 @@ class Phase(StrEnum):
 class RunnerPorts:
     """What the slots of one process share, and how to make what they do not.
 
-    url: where the process can be asked. decided: takes verdicts that somebody waits for.
+    url: where the process can be asked. decided: takes verdicts that somebody waits for. spans: takes those of runs
+    that are traced.
     """
 
     owner: str
@@ -74,6 +76,7 @@ class RunnerPorts:
     open_index: Callable[[int], DueIndex]
     url: str | None = None
     decided: Callable[[list[Decided]], None] = to_nobody
+    spans: Callable[[list[TraceSpan]], None] | None = None
     pulses: Pulses = field(default_factory=new_pulses)
 
 
@@ -224,6 +227,7 @@ class SlotRunner:
             send=sender.send,
             answer=answerer.answer,
             decided=self._ports.decided,
+            spans=self._ports.spans,
             pulse=self._ports.pulses[self.names.slot],
         )
         slot = self.slot = Slot(self.names, ports, self._settings, self._caution)

@@ -96,6 +96,8 @@ class Slot:
         self._ports.answer(list(plan.effects.answers.values()))
         if plan.effects.decided:
             self._ports.decided(plan.effects.decided)
+        if plan.effects.spans and self._ports.spans is not None:
+            self._ports.spans(plan.effects.spans)
         return True
 
     async def prove(self) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from noontide.actors.breaker import Breakers
 from noontide.actors.effects import Decided, Send
 from noontide.actors.pulse import Pulse
+from noontide.core.tracing import TraceSpan
 from noontide.ports.clock import BrokerTimeSource
 from noontide.ports.due_index import DueIndex
 from noontide.ports.record_log import SlotLog
@@ -33,7 +34,7 @@ def to_nobody(_decided: list[Decided]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPorts:
-    """What a slot works with. `send`, `answer` and `decided` take what goes out after the commit."""
+    """What a slot works with. `send`, `answer`, `decided` and `spans` take what goes out after the commit."""
 
     log: SlotLog
     index: DueIndex
@@ -43,4 +44,5 @@ class SlotPorts:
     send: Callable[[list[Send]], None]
     answer: Callable[[list[tuple[int, Answer]]], None]
     decided: Callable[[list[Decided]], None] = to_nobody
+    spans: Callable[[list[TraceSpan]], None] | None = None
     pulse: Pulse = field(default_factory=Pulse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -35,6 +36,7 @@ from noontide.adapters.rocksdb.copies import LocalCopies
 from noontide.adapters.rocksdb.index import RocksIndex
 from noontide.adapters.rocksdb.options import SharedMemory
 from noontide.adapters.system_clock import BrokerClock
+from noontide.adapters.telemetry.spans import open_spans
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.scheduler import SchedulerMetrics
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
@@ -138,6 +140,7 @@ async def _supervisor(
     )
     made: list[Supervisor] = []
     port = await _port(options, layout, made, stack)
+    spans = stack.enter_context(open_spans(os.environ, service="noontide-scheduler"))
     ports = RunnerPorts(
         owner=name_of_process(),
         clock=clock,
@@ -151,6 +154,7 @@ async def _supervisor(
         pulses=pulses,
         url=None if port is None else port.url,
         decided=to_nobody if port is None else port.decided,
+        spans=None if spans is None else spans.take,
     )
     supervisor = _supervisor_of(layout, ports, settings, copies=copies, disk=disk)
     made.append(supervisor)

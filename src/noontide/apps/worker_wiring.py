@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.share_group import NoShareGroups, ShareGroupSource, prepare_share_group
 from noontide.adapters.kafka.worker_bus import WorkerBus, inbox_of
 from noontide.adapters.system_clock import boot_ms
+from noontide.adapters.telemetry.spans import open_spans
 from noontide.apps.memory import calm_garbage_collection
 from noontide.apps.metrics.serving import MetricsOptions, serve_metrics
 from noontide.apps.metrics.worker import WorkerMetrics
@@ -24,6 +26,7 @@ from noontide.records.topics import Layout
 from noontide.worker.app import App
 from noontide.worker.runtime import Runtime, WorkerPorts, WorkerSettings
 from noontide.worker.stage import HttpStage
+from noontide.worker.tracing import AttemptTracing
 
 if TYPE_CHECKING:
     from noontide.apps.worker_http import HttpOptions
@@ -69,7 +72,9 @@ async def run_worker(app: App, options: WorkerOptions, stop: asyncio.Event) -> N
     line = WorkerBus(options.connection, options.layout, worker_id=worker_id)
     async with AsyncExitStack() as stack:
         http = await _open_http(options, line, stack)
-        ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=http)
+        spans = stack.enter_context(open_spans(os.environ, service="noontide-worker"))
+        tracing = None if spans is None else AttemptTracing(spans)
+        ports = WorkerPorts(sources=sources, line=line, boot_ms=boot_ms, http=http, tracing=tracing)
         runtime = Runtime(app, ports, options.settings, worker_id=worker_id, inbox=inbox_of(worker_id))
         collector = WorkerMetrics(runtime.desk, runtime.pulse)
         stack.enter_context(serve_metrics(options.metrics, collector, role="worker"))

@@ -102,6 +102,7 @@ class Run(NamedTuple):
     cancel: why it is to stop; durable until it has. history: earlier attempts, as JSON members of a list.
     permits: limiters of which it has a permit; awaits: the one whose permit it waits for.
     complete_by_ms: when it is overdue; 0 = never, or that was said.
+    trace: trace context of the request that it follows from, "" = none; see `core.tracing`.
     """
 
     run_id: str
@@ -128,3 +129,4 @@ class Run(NamedTuple):
     permits: tuple[str, ...] = ()
     awaits: str | None = None
     complete_by_ms: int = 0
+    trace: str = ""

@@ -16,6 +16,7 @@ from noontide.core.occurrence import spread_offset
 from noontide.core.partitioner import murmur2
 from noontide.core.payload import NO_PAYLOAD, member_texts
 from noontide.core.policies import Guarantee, MisfireRule, Overlap
+from noontide.core.schedule import OneOff
 from noontide.core.targets import HandlerTarget, HttpTarget, TopicTarget
 from noontide.records.runs import standing_form, standing_part_of
 
@@ -36,8 +37,10 @@ _MISFIRE = tuple(MisfireRule)
 _OVERLAP = tuple(Overlap)
 _CALENDARS = 1
 _EXTRAS_AT = 6
-KEYED, FOLLOWS, EXPECTED, COUNTED = 1, 2, 4, 8
-"""Bits of `extras`: the job has a concurrency key, upstreams, a `complete_by`, a `pause_after_failures`."""
+KEYED, FOLLOWS, EXPECTED, COUNTED, TRACED = 1, 2, 4, 8, 16
+"""Bits of `extras`: the job has a concurrency key, upstreams, a `complete_by`, a `pause_after_failures`, a trace."""
+_TRACE = ',"traceparent":"'
+_TRACE_CHARS = 55
 _SCHEMES = ("kafka://", "", "handler:")
 
 
@@ -109,14 +112,34 @@ class JobRow(NamedTuple):
         """Whether the next occurrence counts from the end of the run."""
         return self.schedule_key.startswith("after:")
 
+    @property
+    def trace(self) -> str:
+        """Trace context of the request that its run follows from; "" = none."""
+        return self.invitation[-_TRACE_CHARS - 1 : -1] if self.extras & TRACED else ""
+
+    @property
+    def standing(self) -> str:
+        """The invitation without the trace, which each run has for itself."""
+        return self.invitation.rpartition(_TRACE)[0] if self.extras & TRACED else self.invitation
+
+    def traced(self, trace: str) -> JobRow:
+        """As it is for a run that follows from another request; "" = one without a trace."""
+        extras, standing = self.extras & ~TRACED, self.standing
+        if trace:
+            extras, standing = extras | TRACED, f'{standing}{_TRACE}{trace}"'
+        return self._replace(extras=extras, invitation=standing)
+
 
 def target_text(kind: int, target: str) -> str:
     """A target as history names it."""
     return _SCHEMES[kind] + target
 
 
-def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> bytes:
-    """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes."""
+def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int, trace: str = "") -> bytes:
+    """Row of an accepted job. `document` is the normalised definition, which holds the payload's bytes.
+
+    trace: of the request, as `core.tracing` keeps it; for the one run of a one-off.
+    """
     schedule_key, period_ms = ("", None) if job.schedule is None else (job.schedule.key, job.schedule.period_ms())
     job_id = job.id.encode()
     spread_ms = spread_offset(job.id, timing=job.timing, period_ms=period_ms)
@@ -124,7 +147,7 @@ def encode_job_row(job: Job, document: bytes, *, etag: str, created_ms: int) -> 
         job_id, hash_of(job_id), spread_ms, schedule_key.encode(), etag.encode(), created_ms,
         document, *_payload_in(document, job),
     )  # fmt: skip
-    return row_form(job, document).row(own)
+    return row_form(job, document, trace if isinstance(job.schedule, OneOff) else "").row(own)
 
 
 class RowForm(NamedTuple):
@@ -171,7 +194,7 @@ class Own(NamedTuple):
     payload_size: int
 
 
-def row_form(job: Job, document: bytes) -> RowForm:
+def row_form(job: Job, document: bytes, trace: str = "") -> RowForm:
     """The form of a job's row and of those of jobs alike."""
     kind, target, key = _target(job)
     lane = "" if kind == TargetKind.TOPIC else job.lane
@@ -182,7 +205,7 @@ def row_form(job: Job, document: bytes) -> RowForm:
         _CALENDARS if job.calendar.exclude or job.calendar.include else 0,
         1 if job.guarantee is Guarantee.AT_MOST_ONCE else 0,
         job.priority,
-        _extras(job),
+        _extras(job) | (TRACED if trace else 0),
         _FOREVER_MS if job.ends_at_ms is None else job.ends_at_ms,
         job.max_runs or 0,
         job.misfire.grace_ms,
@@ -199,7 +222,7 @@ def row_form(job: Job, document: bytes) -> RowForm:
         before=b"%b\0%b\0" % (job.tenant.encode(), target.encode()),
         behind=b"\0" + lane.encode(),
         key=key,
-        standing=standing_form(job, document) if lane else b"",
+        standing=(standing_form(job, document) if lane else b"") + (f'{_TRACE}{trace}"'.encode() if trace else b""),
     )
 
 
@@ -362,4 +385,6 @@ def with_payload(row: bytes, job_id: str, payload: bytes) -> bytes:
     old = decode_job_row(row)
     members = {name: orjson.Fragment(bytes(text)) for name, text in member_texts(old.document).items()}
     document = orjson.dumps({**members, "payload": orjson.Fragment(payload)})
-    return encode_job_row(load_definition(document), document, etag=old.etag, created_ms=old.created_ms)
+    return encode_job_row(
+        load_definition(document), document, etag=old.etag, created_ms=old.created_ms, trace=old.trace
+    )

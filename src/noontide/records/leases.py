@@ -23,6 +23,7 @@ _NAMES = {
     "permits": "permits",
     "awaits": "awaits",
     "complete_by_ms": "complete_by",
+    "trace": "trace",
 }
 """Fields that are left out when they are empty, and their names in the record."""
 _DEFAULTS = Run._field_defaults

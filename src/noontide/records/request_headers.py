@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from noontide.core.errors import InvalidDefinition
 from noontide.core.fields import text
+from noontide.core.tracing import parse_traceparent
 
 HEADER_MAX_BYTES, HEADERS_MAX = 1_024, 256
 
@@ -21,6 +22,7 @@ class Terms:
     idempotency_key: the same key asks for the same thing once.
     wants_verdict: the sender will ask what became of the request.
     actor: who asks, for the audit.
+    traceparent: trace context of the sender, "" = none; see `core.tracing`.
     """
 
     if_match: str | None = None
@@ -29,7 +31,7 @@ class Terms:
     idempotency_key: str | None = None
     wants_verdict: bool = False
     actor: str | None = None
-    traceparent: str | None = None
+    traceparent: str = ""
 
 
 _KNOWN_HEADERS = frozenset(
@@ -85,7 +87,7 @@ def read_terms(said: dict[str, str]) -> Terms:
         idempotency_key=said.get("idempotency-key"),
         wants_verdict=verdict == "1",
         actor=said.get("actor"),
-        traceparent=said.get("traceparent"),
+        traceparent=parse_traceparent(said.get("traceparent")),
     )
 
 

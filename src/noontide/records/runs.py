@@ -15,6 +15,7 @@ import orjson
 from noontide.core.job import Job
 from noontide.core.payload import member_texts
 from noontide.core.policies import Guarantee
+from noontide.core.tracing import parse_traceparent
 
 
 class Invitation(NamedTuple):
@@ -24,6 +25,7 @@ class Invitation(NamedTuple):
     attempt: the attempt this invites to; max_attempts: attempts in all.
     target: {"handler": name} or {"http": {...}}. payload: JSON text of the user, byte for byte.
     timeout_ms: longest time of the attempt. lease_ms, heartbeat_ms: length of the lease, and how often to report.
+    traceparent: trace context of the request that the run follows from, "" = none; see `core.tracing`.
     """
 
     run_id: str
@@ -40,6 +42,7 @@ class Invitation(NamedTuple):
     lease_ms: int
     heartbeat_ms: int
     guarantee: Guarantee
+    traceparent: str = ""
 
 
 class _Wire(msgspec.Struct):
@@ -57,6 +60,7 @@ class _Wire(msgspec.Struct):
     payload: msgspec.Raw = msgspec.Raw(b"null")
     start_after: int | None = None
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    traceparent: str = ""
 
 
 _decode = msgspec.json.Decoder(_Wire).decode
@@ -121,4 +125,5 @@ def decode_invitation(value: bytes) -> Invitation:
         lease_ms=wire.lease_ms,
         heartbeat_ms=wire.heartbeat_ms,
         guarantee=wire.guarantee,
+        traceparent=parse_traceparent(wire.traceparent) if wire.traceparent else "",
     )

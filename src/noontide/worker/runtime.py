@@ -23,6 +23,7 @@ from noontide.worker.desk import Desk
 from noontide.worker.holding import Address, DeskSettings, Holding
 from noontide.worker.pulse import WorkerPulse
 from noontide.worker.stage import AttemptStage, Audience, HttpStage, Stage
+from noontide.worker.tracing import AttemptTracing
 
 log = logging.getLogger("noontide.worker")
 TICK_MAX_MS: Final = 250
@@ -49,6 +50,7 @@ class WorkerPorts:
     """What a worker is connected to. sources: by lane. boot_ms: a monotonic clock that counts suspend, ms.
 
     stage: makes where attempts are carried out; None = threads and event loops, see `worker.stage`.
+    tracing: None = nobody wants traces.
     """
 
     sources: Mapping[str, RunSource]
@@ -56,6 +58,7 @@ class WorkerPorts:
     boot_ms: Callable[[], float]
     http: HttpStage | None = None
     stage: Callable[[Audience], AttemptStage] | None = None
+    tracing: AttemptTracing | None = None
 
 
 class Runtime:
@@ -64,7 +67,9 @@ class Runtime:
     def __init__(self, app: App, ports: WorkerPorts, settings: WorkerSettings, *, worker_id: str, inbox: int) -> None:
         self._ports = ports
         self._settings = settings
-        make_stage = ports.stage or partial(Stage, app, concurrency=settings.desk.concurrency, http=ports.http)
+        make_stage = ports.stage or partial(
+            Stage, app, concurrency=settings.desk.concurrency, http=ports.http, tracing=ports.tracing
+        )
         self._stage = make_stage(self)
         self.pulse = WorkerPulse()
         self._desk = Desk(worker_id, inbox, settings=settings.desk, way_of=self._stage.way_of)

@@ -26,6 +26,7 @@ from noontide.worker.context import Context
 from noontide.worker.crew import Crew
 from noontide.worker.holding import Holding, Stop, Way
 from noontide.worker.side_loop import SideLoop
+from noontide.worker.tracing import AttemptTracing
 
 log = logging.getLogger("noontide.worker")
 
@@ -73,15 +74,22 @@ class Request:
 
 
 class Stage:
-    """Carries out attempts. Its methods are for the loop of the worker. http: None = no HTTP targets here."""
+    """Carries out attempts. Its methods are for the loop of the worker.
 
-    def __init__(self, app: App, audience: Audience, *, concurrency: int, http: HttpStage | None) -> None:
+    http: None = no HTTP targets here. tracing: None = nobody wants traces.
+    """
+
+    def __init__(
+        self, app: App, audience: Audience, *, concurrency: int, http: HttpStage | None,
+        tracing: AttemptTracing | None = None,
+    ) -> None:  # fmt: skip
         self._handlers = app.handlers
         self._audience = audience
         self._loop = asyncio.get_running_loop()
         self._crew = Crew(concurrency)
         self._handler_loop = SideLoop("handlers")
         self._http = http
+        self._tracing = tracing
         self._http_loop = None if http is None else SideLoop("http")
         self._ends: deque[tuple[Holding, End]] = deque()
         self._words: deque[tuple[Holding, float | None, str]] = deque()
@@ -132,14 +140,32 @@ class Stage:
     # --- elsewhere
 
     def _perform(self, attempt: Attempt) -> None:
-        self._ended(attempt.holding, attempt.run())
+        if self._tracing is None:
+            self._ended(attempt.holding, attempt.run())
+            return
+        holding, start_ms = attempt.holding, wall_now_ms()
+        with self._tracing.within(holding.invitation, holding.token):
+            end = attempt.run()
+        self._trace(holding, end, start_ms)
+        self._ended(holding, end)
+
+    def _trace(self, holding: Holding, end: End, start_ms: int) -> None:
+        if self._tracing is not None:
+            self._tracing.ended(holding.invitation, holding.token, end, start_ms=start_ms, end_ms=wall_now_ms())
 
     def _begin(self, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             attempt.task = self._handler_loop.spawn(self._perform_async(attempt))
 
     async def _perform_async(self, attempt: Attempt) -> None:
-        self._ended(attempt.holding, await attempt.run_async())
+        if self._tracing is None:
+            self._ended(attempt.holding, await attempt.run_async())
+            return
+        holding, start_ms = attempt.holding, wall_now_ms()
+        with self._tracing.within(holding.invitation, holding.token):
+            end = await attempt.run_async()
+        self._trace(holding, end, start_ms)
+        self._ended(holding, end)
 
     def _start_request(self, holding: Holding) -> None:
         assert self._http_loop is not None
@@ -152,7 +178,7 @@ class Stage:
 
     async def _perform_request(self, request: Request) -> None:
         assert self._http is not None
-        holding = request.holding
+        holding, start_ms = request.holding, 0 if self._tracing is None else wall_now_ms()
         try:
             end = await self._http.execute(holding.invitation, holding.token, cancelled=request.cancelled)
         except asyncio.CancelledError:
@@ -161,6 +187,7 @@ class Stage:
             log.exception("%s: the request could not be carried out", holding.invitation.run_id)
             text = f"{type(error).__name__}: {error}"[:2_000]
             end = End(run_id=holding.invitation.run_id, token=holding.token, outcome=Outcome.FAILED, error=text)
+        self._trace(holding, end, start_ms)
         self._ended(holding, end)
 
     # --- back to the loop of the worker

@@ -10,7 +10,7 @@ from tests.adapters.http.conftest import Attempt
 from tests.adapters.http.servers import always, invitation, serving
 
 from noontide.adapters.http import HttpExecutor
-from noontide.adapters.http.outgoing import traceparent
+from noontide.core.tracing import attempt_context
 from noontide.records.worker_events import End, Outcome
 
 
@@ -37,7 +37,7 @@ async def test_headers_say_which_run_this_is(attempt: Attempt) -> None:
 
 
 def test_attempts_of_a_run_share_a_trace_and_have_spans_of_their_own() -> None:
-    first, second, other = traceparent("r", 1), traceparent("r", 2), traceparent("s", 1)
+    first, second, other = attempt_context(b"r", 1), attempt_context(b"r", 2), attempt_context(b"s", 1)
     assert first[:35] == second[:35] != other[:35]
     assert first != second
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -18,6 +17,7 @@ from noontide.adapters.http.signing import signing_headers
 from noontide.adapters.http.urls import Url, parse_url
 from noontide.core.instants import format_instant
 from noontide.core.target_fields import METHODS, RESERVED_HEADERS
+from noontide.core.tracing import attempt_context
 from noontide.records.runs import Invitation
 
 Header = tuple[bytes, bytes]
@@ -106,7 +106,7 @@ class Requests:
         yield b"Noontide-Attempt", b"%d" % invitation.attempt
         yield b"Noontide-Due", format_instant(invitation.due_ms).encode()
         yield b"Noontide-Token", b"%d" % token
-        yield b"traceparent", traceparent(invitation.run_id, token).encode()
+        yield b"traceparent", attempt_context(run_id, token, invitation.traceparent).encode()
         given = {name.lower() for name, _ in custom}
         defaults = {
             b"user-agent": self._settings.user_agent.encode(),
@@ -149,13 +149,6 @@ class Requests:
         path = f"/v1/runs/{quote(run_id, safe=':@~')}/complete"
         query = make_completion_token(self._callback_key, run_id, token)
         return [(b"Noontide-Callback", f"{self._settings.callback_url.rstrip('/')}{path}?token={query}".encode())]
-
-
-def traceparent(run_id: str, token: int) -> str:
-    """W3C Trace Context: one trace per run, one span per grant; the same from whoever computes it."""
-    trace = hashlib.sha256(run_id.encode()).hexdigest()[:32]
-    span = hashlib.sha256(f"{run_id}#{token}".encode()).hexdigest()[:16]
-    return f"00-{trace}-{span}-01"
 
 
 def _body(method: str, payload: bytes) -> bytes | None:

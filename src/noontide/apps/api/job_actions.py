@@ -16,7 +16,7 @@ from noontide.apps.api.past import Older, past_page, tenants_of
 from noontide.apps.api.preview import COUNT_MAX, times_of
 from noontide.apps.api.principal import Operator, Viewer
 from noontide.apps.api.problems import ApiProblem, unavailable
-from noontide.apps.api.reading import find_job, loaded, tenant_meant
+from noontide.apps.api.reading import find_job, loaded, tenant_meant, trace_of
 from noontide.apps.api.services import services_of, settings_of, writer_of
 from noontide.apps.api.views import execution_view, found_job_view
 from noontide.apps.api.writing import Asked, Outcome
@@ -115,6 +115,7 @@ async def command(
             who=who,
             tenant=tenant,
             idempotency_key=check_key(idempotency_key),
+            traceparent=trace_of(request),
         )
     )
 

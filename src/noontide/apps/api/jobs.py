@@ -10,7 +10,7 @@ from noontide.apps.api.bodies import PATCH_TYPES, body_of, job_id_of, json_respo
 from noontide.apps.api.drafts import Draft, Drafter, check_key, read_patched, read_whole
 from noontide.apps.api.principal import Operator, Principal, Viewer
 from noontide.apps.api.problems import ApiProblem
-from noontide.apps.api.reading import find_job, loaded, tenant_meant
+from noontide.apps.api.reading import find_job, loaded, tenant_meant, trace_of
 from noontide.apps.api.services import writer_of
 from noontide.apps.api.views import found_job_view, job_view
 from noontide.apps.api.writing import Asked, Outcome
@@ -40,6 +40,7 @@ async def create(request: Request, who: Operator, idempotency_key: IdempotencyKe
             tenant=None if who.everywhere else draft.job.tenant,
             must_be_new=True,
             idempotency_key=draft.idempotency_key,
+            traceparent=trace_of(request),
         )
     )
     headers = {"location": f"/v1/jobs/{draft.job.id}", "etag": f'"{outcome.etag}"'}
@@ -105,6 +106,7 @@ async def replace(
             if_match=if_match,
             must_be_new=if_none_match is not None,
             idempotency_key=check_key(idempotency_key),
+            traceparent=trace_of(request),
         )
     )
     return _answer(await find_job(request, who, job_id), who)

@@ -11,6 +11,7 @@ from noontide.core.access import Principal
 from noontide.core.definition import load_definition
 from noontide.core.errors import InvalidDefinition
 from noontide.core.job import Job
+from noontide.core.tracing import parse_traceparent
 
 
 async def find_job(request: Request, who: Principal, job_id: str) -> wire.FoundJob:
@@ -23,6 +24,11 @@ async def find_job(request: Request, who: Principal, job_id: str) -> wire.FoundJ
     if found is None or not who.sees(found.tenant):
         raise not_found(f"job {job_id!r}")
     return found
+
+
+def trace_of(request: Request) -> str:
+    """The trace context that a request came with, which its run goes on in; "" for none."""
+    return parse_traceparent(request.headers.get("traceparent"))
 
 
 async def tenant_meant(request: Request, who: Principal, job_id: str) -> str | None:

@@ -53,6 +53,7 @@ class Asked:
     if_match: str | None = None
     must_be_new: bool = False
     idempotency_key: str | None = None
+    traceparent: str = ""
 
     @property
     def meant(self) -> str | None:
@@ -62,7 +63,10 @@ class Asked:
     def record(self) -> Record:
         """The record on `requests.api`."""
         headers = [("actor", self.who.name.encode()), ("verdict", b"1")]
-        optional = {"tenant": self.meant, "if-match": self.if_match, "idempotency-key": self.idempotency_key}
+        optional = {
+            "tenant": self.meant, "if-match": self.if_match, "idempotency-key": self.idempotency_key,
+            "traceparent": self.traceparent or None,
+        }  # fmt: skip
         headers += [(name, value.encode()) for name, value in optional.items() if value is not None]
         if self.must_be_new:
             headers.append(("if-none-match", b"*"))

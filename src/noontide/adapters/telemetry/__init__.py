@@ -1,0 +1,1 @@
+"""OpenTelemetry: finished spans go out over OTLP, when somebody asked for it."""
