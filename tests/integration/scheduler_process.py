@@ -17,7 +17,7 @@ _OWN_GROUP = """
 import asyncio, signal, sys
 from pathlib import Path
 from noontide.adapters.kafka.connection import KafkaConnection
-from noontide.apps.cli.scheduler import log_to_stderr
+from noontide.apps.cli.log_options import log_to_stderr
 from noontide.apps.wiring import SchedulerOptions, run_scheduler
 bootstrap, prefix, data, group = sys.argv[1:]
 

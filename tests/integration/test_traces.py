@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -49,6 +50,10 @@ class Collector:
             names = {each.key: each.value.string_value for each in group.resource.attributes}
             self.spans += [(names["service.name"], span) for scope in group.scope_spans for span in scope.spans]
 
+    def has_spans(self, run_id: str, count: int) -> bool:
+        """Whether so many spans of a run have come."""
+        return len(self.of_run(run_id)) == count
+
     def of_run(self, run_id: str) -> list[tuple[str, Span]]:
         """The spans of a run, from its dispatch to its result."""
         found = [(service, span) for service, span in self.spans if _attributes(span).get("noontide.run") == run_id]
@@ -87,7 +92,7 @@ def test_one_trace_from_the_producer_to_the_target(
                 runs[job] = scene.define(job, headers=headers, target=target, payload={})
         for job, run_id in runs.items():
             assert scene.closed(run_id)["state"] == "succeeded"
-            eventually(lambda run_id=run_id: len(collector.of_run(run_id)) == 3, what=f"three spans of {job}")
+            eventually(partial(collector.has_spans, run_id, 3), what=f"three spans of {job}")
         results = {
             str(each.document["job_id"]): (each.headers["traceparent"] or b"").decode()
             for each in scene.installation.log("results").look()

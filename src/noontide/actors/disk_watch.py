@@ -51,7 +51,7 @@ class DiskWatch:
         try:
             await asyncio.to_thread(self._probe)
         except IndexFailed as error:
-            log.debug("%s", error)
+            log.debug("disk: %s", error)
             self.failed()
 
     def _judge(self, changed: Callable[[], None]) -> None:

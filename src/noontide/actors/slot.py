@@ -92,12 +92,7 @@ class Slot:
         self._apply(plan, receipts)
         late_ms = plan.late_ms if plan.effects.outputs else None
         self._ports.pulse.committed(plan.effects.counts, took_ms=took_ms, late_ms=late_ms)
-        self._ports.send(plan.effects.sends)
-        self._ports.answer(list(plan.effects.answers.values()))
-        if plan.effects.decided:
-            self._ports.decided(plan.effects.decided)
-        if plan.effects.spans and self._ports.spans is not None:
-            self._ports.spans(plan.effects.spans)
+        self._ports.tell(plan.effects)
         return True
 
     async def prove(self) -> None:

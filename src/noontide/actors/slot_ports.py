@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from noontide.actors.breaker import Breakers
-from noontide.actors.effects import Decided, Send
+from noontide.actors.effects import Decided, Effects, Send
 from noontide.actors.pulse import Pulse
 from noontide.core.tracing import TraceSpan
 from noontide.ports.clock import BrokerTimeSource
@@ -46,3 +46,12 @@ class SlotPorts:
     decided: Callable[[list[Decided]], None] = to_nobody
     spans: Callable[[list[TraceSpan]], None] | None = None
     pulse: Pulse = field(default_factory=Pulse)
+
+    def tell(self, effects: Effects) -> None:
+        """Send out what follows from a commit."""
+        self.send(effects.sends)
+        self.answer(list(effects.answers.values()))
+        if effects.decided:
+            self.decided(effects.decided)
+        if effects.spans and self.spans is not None:
+            self.spans(effects.spans)

@@ -101,7 +101,7 @@ class DemandMetrics(Collector):
                     self._services(), minutes=self._settings.scaling_minutes, wait_ms=self._settings.partial_wait_ms
                 )
             except ApiProblem as problem:
-                log.debug("%s", problem)
+                log.debug("demand: %s", problem)
             await asyncio.sleep(self._settings.scaling_refresh_ms / 1_000)
 
     def collect(self) -> Iterable[Metric]:

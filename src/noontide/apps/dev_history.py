@@ -84,4 +84,4 @@ class DevHistory:
                 try:
                     process.start()
                 except NoontideError as error:
-                    log.warning("%s", error)
+                    log.warning("history: %s", error)

@@ -156,7 +156,7 @@ class Runtime:
         if out.notes:
             notes, out.notes = out.notes, []
             for note in notes:
-                log.log(note.level, "%s", note.text)
+                log.log(note.level, "worker: %s", note.text)
         self._say()
         wanted = self._desk.wanted(self._ports.boot_ms())
         for source in self._ports.sources.values():

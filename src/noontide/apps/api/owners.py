@@ -215,7 +215,7 @@ class Owners:
         try:
             answer = await process.ask(question)
         except LineBroken as broken:
-            log.debug("%s", broken)
+            log.debug("line broken: %s", broken)
             return None
         return None if isinstance(answer, wire.Moved) else answer
 

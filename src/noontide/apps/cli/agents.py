@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noontide.apps.cli.common import Cluster, Fault, broker_options
+from noontide.apps.cli.log_options import log_level_option, log_to_stderr
 from noontide.apps.cli.metrics_options import metrics_options
-from noontide.apps.cli.scheduler import log_level_option, log_to_stderr
 from noontide.core.durations import parse_duration
 from noontide.core.errors import InvalidDefinition
 

@@ -12,8 +12,9 @@ import click
 
 from noontide.apps.cli.access_options import access_of, access_options
 from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options, shared_secret
+from noontide.apps.cli.log_options import log_level_option, log_to_stderr
 from noontide.apps.cli.metrics_options import metrics_options
-from noontide.apps.cli.scheduler import log_level_option, log_to_stderr, setting_option
+from noontide.apps.cli.scheduler import setting_option
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8480

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noontide.apps.cli.common import DEFAULT_PREFIX, Cluster, Fault
-from noontide.apps.cli.scheduler import log_to_stderr, run_until_signal, setting_option
+from noontide.apps.cli.log_options import log_to_stderr
+from noontide.apps.cli.scheduler import run_until_signal, setting_option
 from noontide.core.errors import NoontideError
 
 if TYPE_CHECKING:

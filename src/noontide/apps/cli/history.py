@@ -124,7 +124,7 @@ def prune(url: str, keep: str, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--keep", metavar="DURATION", help="Drop what was due longer ago.  [default: keep everything]")
 def watch(url: str, connect_url: str | None, keep: str | None) -> None:
     """Keep the history in order until stopped: coming days, old days, and a sink that fails is started again."""
-    from noontide.apps.cli.scheduler import log_to_stderr
+    from noontide.apps.cli.log_options import log_to_stderr
 
     log_to_stderr("info")
     keep_days = None if keep is None else _guarded(lambda: _days(keep))

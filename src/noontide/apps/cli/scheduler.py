@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noontide.apps.cli.common import SECRET_VARIABLE, Cluster, broker_options, security_variables, shared_secret
+from noontide.apps.cli.log_options import log_level_option, log_to_stderr
 from noontide.apps.cli.metrics_options import metrics_options
 from noontide.apps.event_loop import run_on_loop
 
@@ -22,20 +23,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("noontide.scheduler")
 
-_LIBRARIES = {
-    **dict.fromkeys(("aiokafka", "kafka"), logging.CRITICAL),
-    **dict.fromkeys(("httpx", "httpcore", "hpack", "asyncio", "faust", "mode"), logging.WARNING),
-}
 DEFAULT_DATA = Path(".noontide") / "scheduler"
 
 
-log_level_option = click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged to standard error.",
-)
 setting_option = click.option(
     "--setting", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a limit; docs/reference/settings.md."
 )
@@ -123,22 +113,6 @@ async def _run_processes(cluster: Cluster, commands: list[list[str]]) -> int:
     from noontide.apps.processes import Processes
 
     return await Processes(commands=commands, variables=security_variables(cluster.security)).run()
-
-
-def log_to_stderr(level: str, *, with_process: bool = False) -> None:
-    """Our own log lines, where wanted with the process's id, and from INFO on those of handlers.
-
-    The client libraries only speak of errors: what they call debugging shows records and credentials.
-    """
-    process = "[%(process)d] " if with_process else ""
-    logging.basicConfig(
-        level=level.upper() if level != "debug" else logging.INFO,
-        stream=sys.stderr,
-        format=f"%(asctime)s {process}%(levelname)-7s %(name)s  %(message)s",
-    )
-    logging.getLogger("noontide").setLevel(level.upper())
-    for library, least in _LIBRARIES.items():
-        logging.getLogger(library).setLevel(least)
 
 
 async def run_until_signal(

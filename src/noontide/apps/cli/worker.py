@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noontide.apps.cli.common import USAGE, Cluster, Fault, broker_options
+from noontide.apps.cli.log_options import log_level_option, log_to_stderr
 from noontide.apps.cli.metrics_options import metrics_options
 from noontide.apps.cli.spans import parse_span_ms
 from noontide.apps.event_loop import run_on_loop
@@ -61,10 +62,7 @@ WORKER_LANES = ("express", "default")
 )
 @click.option("--callback-url", help="Where targets reach the completion endpoint, as they see it.")
 @click.option("--callback-port", type=click.IntRange(1, 65_535), help="Serve the completion endpoint on this port.")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
-    help="What is logged to standard error.",
-)  # fmt: skip
+@log_level_option
 @metrics_options
 def worker(cluster: Cluster, module: str, log_level: str, **options: object) -> None:
     """Run a worker process: the handlers of APP (a noontide.worker.App, by default named "app") in MODULE.
@@ -72,8 +70,6 @@ def worker(cluster: Cluster, module: str, log_level: str, **options: object) -> 
     SIGTERM or Ctrl-C takes no more runs, finishes what runs or hands it back, and ends. kill -9 loses nothing: the
     leases end, and the runs start again elsewhere.
     """
-    from noontide.apps.cli.scheduler import log_to_stderr
-
     log_to_stderr(log_level)
     app = load_app(module)
     run_on_loop(_run_until_signal(app, cluster, options))
