@@ -20,6 +20,8 @@ from noontide.adapters.postgres.history import PostgresHistory
 from noontide.adapters.postgres.table import add_days, history_database
 from noontide.apps.dev_history import DevHistory
 from noontide.apps.history_keeper import HistoryKeeper
+from noontide.core.dst import LAST_MS
+from noontide.core.instants import FIRST_MS, format_instant
 from noontide.ports.history import ExecutionFilter
 from noontide.records.history import CONNECTOR_NAME
 from noontide.records.topics import load_catalogue
@@ -106,6 +108,17 @@ def test_what_is_no_execution_is_set_aside_and_the_others_arrive(sink: Sink, key
     assert aside.value == raw
     assert aside.headers["__connect.errors.topic"] == b"tsink.executions"
     assert b"DataException" in (aside.headers["__connect.errors.exception.stacktrace"] or b"")
+
+
+async def test_the_first_and_the_last_instant_that_a_job_may_have_arrive(sink: Sink) -> None:
+    ends = {"first": FIRST_MS, "last": LAST_MS}
+    for run_id, instant_ms in ends.items():
+        sink.write(execution(run_id, due=format_instant(instant_ms), ended_at=format_instant(instant_ms)))
+    await asyncio.to_thread(lambda: sink.until("last", ("dead", None)))
+    async with PostgresHistory(sink.history.url) as history:
+        for run_id, instant_ms in ends.items():
+            found = dict(await history.find(run_id) or {})
+            assert (found["due"], found["ended_at"]) == (format_instant(instant_ms), format_instant(instant_ms))
 
 
 def test_a_field_of_a_newer_version_does_no_harm(sink: Sink) -> None:

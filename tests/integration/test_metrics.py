@@ -22,6 +22,7 @@ SILENT = {
     "noontide_permits": "there are no limits here",
     "noontide_ready_runs": "nothing waits",
     "noontide_live_runs": "runs end at once",
+    "noontide_alerts_told": "nobody is to be told",
 }
 """Metrics that have no value in the scene, and why."""
 
@@ -48,6 +49,7 @@ def watched(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
             "scheduler": ("scheduler", "--data", str(folder / "data")),
             "worker": ("worker", HANDLERS),
             "api": ("api", "--port", "0", "--no-access"),
+            "agents": ("agents", "--data", str(folder / "agents")),
         }
         variables = {
             "STARTS_BOOTSTRAP": installation.bootstrap,
@@ -72,10 +74,12 @@ def watched(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
             watched = Watched(ports, server)
             eventually(lambda: 'outcome="succeeded"' in watched.page("worker"), what="a handler has run")
             httpx.get(_api_url(folder) + "/healthz", timeout=10)
+            eventually(lambda: "noontide_usage_runs{" in watched.page("agents"), what="agents have counted")
             eventually(
                 lambda: (
                     bool(server.query("rate(noontide_attempts_ended_total[5m]) > 0"))
                     and bool(server.query("rate(noontide_commit_seconds_count[5m]) > 0"))
+                    and bool(server.query("noontide_usage_runs > 0"))
                 ),
                 what="Prometheus has seen runs twice",
             )
@@ -113,6 +117,16 @@ def test_a_worker_tells_what_it_did(watched: Watched) -> None:
         r'noontide_attempts_ended_total\{lane="(express|default)",outcome="succeeded"\} [1-9]',
         r"noontide_start_lag_seconds_count [1-9]",
         r"noontide_attempt_seconds_count [1-9]",
+    ):
+        assert re.search(line, page), line
+
+
+def test_agents_tell_what_tenants_used(watched: Watched) -> None:
+    page = watched.page("agents")
+    for line in (
+        r"noontide_agents_read_total [1-9]",
+        r'noontide_usage_runs\{state="succeeded",tenant="default"\} [1-9]',
+        r'noontide_usage_seconds\{of="late",quantile="0.99",tenant="default"\} \d',
     ):
         assert re.search(line, page), line
 

@@ -91,6 +91,13 @@ PANELS: Final = (
     Panel("Due rows in memory", "short", (("sum(noontide_due_rows)", "rows"),)),
     Panel("API requests", "reqps", (("sum by (status) (rate(noontide_api_requests_total[5m]))", "{{status}}"),)),
     Panel("API latency", "s", _quantiles("noontide_api_seconds")),
+    Panel(
+        "Runs by tenant, five minutes",
+        "short",
+        (("sum by (tenant, state) (noontide_usage_runs > 0)", "{{tenant}} {{state}}"),),
+    ),
+    Panel("Alerts told", "short", (("sum by (outcome) (increase(noontide_alerts_told_total[1h]))", "{{outcome}}"),)),
+    Panel("Agents behind", "s", (("max by (instance) (noontide_agents_behind_seconds)", "{{instance}}"),)),
     Panel("Memory", "bytes", (("sum by (instance) (process_resident_memory_bytes)", "{{instance}}"),)),
     Panel("Processor", "short", (("sum by (instance) (rate(process_cpu_seconds_total[5m]))", "{{instance}}"),)),
 )
@@ -147,6 +154,20 @@ ALERTS: Final = (
         "1m",
         "critical",
         "A broker's clock has jumped: nothing fires until its time is confirmed.",
+    ),
+    Alert(
+        "NoontideAlertsNotTold",
+        'sum(increase(noontide_alerts_told_total{outcome="failed"}[10m])) > 0',
+        "0m",
+        "warning",
+        "A channel did not take an alert; GET /v1/alerts says which and why.",
+    ),
+    Alert(
+        "NoontideAgentsBehind",
+        "max(noontide_agents_behind_seconds) > 60",
+        "5m",
+        "warning",
+        "The agents read executions that are older than a minute: alerts come late.",
     ),
     Alert(
         "NoontideRequestsRejected",
