@@ -28,6 +28,7 @@ async def stage() -> AsyncIterator[MemoryStage]:
         yield stage
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TOPICS = ("runs", "worker-events", "worker-inbox", "results", "leases", "executions", "dead-letters")
 
 
@@ -40,7 +41,7 @@ async def _play(stage: MemoryStage) -> None:
         ("d", {}),
         ("e", {"timeout": "PT10S", "retry": {"max_attempts": 1}}),
     ):
-        stage.put(now(name, **more))
+        stage.put(now(name, **more), **({"traceparent": TRACE} if name == "b" else {}))
     await stage.run_until_idle()
     runs = {run_id[0]: run_id for run_id in stage.leases()}
     await say(stage, claims(*((run_id, 1) for run_id in runs.values())), claims((runs["a"], 1), worker="w-2"))

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ DEV_SLOTS = 4
 DEFAULT_PORT = 9092
 API_PORT = 8480
 WATCH_S = 1.0
+AGENTS_END_S = 5.0
 
 log = logging.getLogger("noontide.dev")
 
@@ -41,6 +44,7 @@ log = logging.getLogger("noontide.dev")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, help="Port of the broker; 0 takes any.")
 @click.option("--api-port", type=int, help=f"Port of the API; {API_PORT} if it is free, else any.")
 @click.option("--history", "with_history", is_flag=True, help="PostgreSQL and Kafka Connect as well: runs stay in SQL.")
+@click.option("--agents", "with_agents", is_flag=True, help="Alerts and statistics as well.")
 @setting_option
 def dev(data: Path, port: int, assignments: tuple[str, ...], **more: Any) -> None:
     """Run everything on this machine: a real broker (no Docker, no Java needed), the topics, a scheduler, the API.
@@ -84,6 +88,8 @@ async def _run(kafka: EmbeddedKafka, data: Path, assignments: tuple[str, ...], m
             if more["with_history"]:
                 url = await stack.enter_async_context(_history(data, kafka.bootstrap))
                 options = replace(options, history_url=url)
+            if more["with_agents"]:
+                stack.enter_context(_agents(data, kafka.bootstrap))
             api = await stack.enter_async_context(LoopThread("api", lambda: open_api(options)))
             click.echo(_greeting(kafka.bootstrap, data, len(created), api.value))
             await run_until_signal(cluster, data / "scheduler", assignments, port=PortOptions(secret=secret))
@@ -112,6 +118,27 @@ async def _history(data: Path, bootstrap: str) -> AsyncIterator[str]:
             watch.cancel()
     finally:
         await asyncio.to_thread(history.stop)
+
+
+@contextmanager
+def _agents(data: Path, bootstrap: str) -> Iterator[None]:
+    """`noontide agents` for as long as this lasts, with its log in the data folder."""
+    from importlib.util import find_spec
+
+    from noontide.adapters.tied_process import TiedProcess
+
+    if find_spec("faust") is None:
+        raise Fault("--agents needs `pip install 'noontide[agents]'`")
+    command = [sys.executable, "-m", "noontide.apps.cli.main", "agents"]
+    log_file = data / "agents.log"
+    process = TiedProcess([*command, "--bootstrap", bootstrap, "--data", str(data / "agents")], log=log_file)
+    click.echo(f"Agents tell of alerts and count runs; their log is {log_file}.")
+    try:
+        yield
+    finally:
+        process.signal(signal.SIGTERM)
+        if not process.ended_within(AGENTS_END_S):
+            process.signal(signal.SIGKILL)
 
 
 def _greeting(bootstrap: str, data: Path, created: int, api: str) -> str:

@@ -255,6 +255,16 @@ def history(rows: int, as_json: bool) -> None:  # noqa: FBT001
     _run("history", lambda: run_history(HistoryOptions(rows=rows)), as_json=as_json)
 
 
+@main.command()
+@jobs_of(100_000)
+@as_json
+def agents(jobs: int, as_json: bool) -> None:  # noqa: FBT001
+    """Executions of as many jobs into the tables of the agents: how far behind they are after a wave."""
+    from noontide.testing.bench.agents import AgentsOptions, run_agents_bench  # needs the extra `agents`
+
+    _run("agents", lambda: run_agents_bench(AgentsOptions(jobs=jobs)), as_json=as_json)
+
+
 @main.command("all")
 @click.argument("names", nargs=-1, type=click.Choice(tuple(_BENCHES)))
 @as_json
