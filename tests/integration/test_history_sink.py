@@ -20,6 +20,7 @@ from noontide.adapters.postgres.history import PostgresHistory
 from noontide.adapters.postgres.table import add_days, history_database
 from noontide.apps.dev_history import DevHistory
 from noontide.apps.history_keeper import HistoryKeeper
+from noontide.apps.sink_step_over import StepOver
 from noontide.core.dst import LAST_MS
 from noontide.core.instants import FIRST_MS, format_instant
 from noontide.ports.history import ExecutionFilter
@@ -108,6 +109,35 @@ def test_what_is_no_execution_is_set_aside_and_the_others_arrive(sink: Sink, key
     assert aside.value == raw
     assert aside.headers["__connect.errors.topic"] == b"tsink.executions"
     assert b"DataException" in (aside.headers["__connect.errors.exception.stacktrace"] or b"")
+
+
+def test_the_sink_gets_past_what_the_database_refuses(sink: Sink) -> None:
+    refused: dict[str, dict[str, object]] = {
+        "word": {"claimed_at": "soon"}, "thirtieth": {"due": "2026-02-30T00:00:00.000Z"},
+        "nul": {"reason": "a\0b"}, "broken": {"attempts": "{"},
+    }  # fmt: skip
+    for key, fields in refused.items():
+        sink.write(execution(f"before-{key}", reason="fine", attempts="[1]"))
+        sink.write(execution(key, **fields), key=key)
+        sink.write(execution(f"behind-{key}"), partition=1)
+    rest = ConnectRest(sink.history.connect_url)
+    connection = KafkaConnection(sink.installation.bootstrap)
+    keeper = HistoryKeeper(
+        url=sink.history.url, connect_url=sink.history.connect_url,
+        step_over=StepOver(connection=connection, prefix="tsink.", url=sink.history.url),
+    )  # fmt: skip
+    for _ in range(2):  # the first time it is only started again
+        eventually(lambda: bool((state := rest.state(CONNECTOR_NAME)) and state.failed), what="the task fails")
+        keeper.keep_sink()
+    sink.write(execution("last"))
+    for key, fields in refused.items():
+        sink.until(f"before-{key}", ("dead", "fine"))
+        sink.until(f"behind-{key}", ("dead", None))
+        (aside,) = (each for each in sink.installation.log("sink-errors").of_key(key))
+        assert orjson.loads(aside.value or b"") == execution(key, **fields)
+        assert aside.headers["noontide.reason"]
+    sink.until("last", ("dead", None))
+    assert refused.keys().isdisjoint(sink.rows())
 
 
 async def test_the_first_and_the_last_instant_that_a_job_may_have_arrive(sink: Sink) -> None:

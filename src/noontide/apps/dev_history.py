@@ -7,9 +7,11 @@ import logging
 from pathlib import Path
 from typing import Final, Self
 
+from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.embedded.connect import EmbeddedConnect
 from noontide.adapters.postgres.server import PASSWORD, USER, EmbeddedPostgres
 from noontide.apps.history_keeper import HistoryKeeper
+from noontide.apps.sink_step_over import StepOver
 from noontide.core.errors import NoontideError
 from noontide.records.history import CONNECTOR_NAME, connector_config
 
@@ -57,7 +59,9 @@ class DevHistory:
 
     async def watch(self) -> None:
         """Start again what ends by itself, and keep table and sink in order, until cancelled."""
-        keeper = asyncio.create_task(HistoryKeeper(url=self.url, connect_url=self.connect_url).run())
+        step_over = StepOver(connection=KafkaConnection(self._bootstrap), prefix=self._prefix, url=self.url)
+        looking_after = HistoryKeeper(url=self.url, connect_url=self.connect_url, step_over=step_over)
+        keeper = asyncio.create_task(looking_after.run())
         try:
             while True:
                 await asyncio.sleep(WATCH_S)

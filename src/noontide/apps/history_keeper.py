@@ -14,6 +14,7 @@ import httpx
 from noontide.adapters.kafka.connect_rest import ConnectRest
 from noontide.adapters.postgres.table import add_days, create_table, drop_days, history_database
 from noontide.adapters.system_clock import wall_now_ms
+from noontide.apps.sink_step_over import StepOver
 from noontide.core.errors import NoontideError
 from noontide.records.history import CONNECTOR_NAME
 
@@ -37,12 +38,14 @@ class HistoryKeeper:
 
     url: of the database.  connect_url: of Kafka Connect, None to leave the sink alone.
     keep_days: what was due longer ago is dropped, None keeps everything.
+    step_over: gets a sink that goes on failing past what it cannot write; None leaves that to people.
     """
 
     url: str
     connect_url: str | None = None
     keep_days: int | None = None
     connector: str = CONNECTOR_NAME
+    step_over: StepOver | None = None
     today: Callable[[], date] = utc_today
     _pause_s: float = field(default=WATCH_S, init=False)
     _restart_in_s: float = field(default=0.0, init=False)
@@ -87,8 +90,11 @@ class HistoryKeeper:
             return
         self._restart_in_s -= WATCH_S
         if self._restart_in_s <= 0:
-            log.warning("sink_restarted connector=%s because: %s", self.connector, state.trace)
-            rest.restart_failed(self.connector)
+            if self.step_over is not None and self._pause_s > WATCH_S and self.step_over.past(rest, self.connector):
+                self._pause_s = WATCH_S
+            else:
+                log.warning("sink_restarted connector=%s because: %s", self.connector, state.trace)
+                rest.restart_failed(self.connector)
             self._restart_in_s = self._pause_s
             self._pause_s = min(_RESTART_PAUSE_MAX_S, self._pause_s * 2)
 

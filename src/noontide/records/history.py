@@ -8,6 +8,8 @@ from typing import Final, cast
 
 import orjson
 
+from noontide.core.errors import InvalidDefinition
+from noontide.core.instants import parse_instant
 from noontide.records.topics import load_catalogue
 
 KEY: Final = ("run_id", "due")
@@ -52,6 +54,43 @@ def _kind(field: Mapping[str, object]) -> str:
     if field.get("contentMediaType") == "application/json":
         return "document"
     return "instant" if str(field.get("pattern", "")).endswith("Z$") else "text"
+
+
+def row_of(value: bytes | None) -> dict[str, object] | str:
+    """The row that a record becomes; or, as text, why the database would not take it."""
+    try:
+        found = orjson.loads(value or b"")
+    except orjson.JSONDecodeError as error:
+        return f"not JSON: {error}"
+    if not isinstance(found, dict):
+        return "not an object"
+    for column in columns():
+        content = found.get(column.name)
+        if content is None:
+            if column.required:
+                return f"{column.name} is missing"
+            continue
+        problem = _problem(column, content)
+        if problem is not None:
+            return f"{column.name} {problem}"
+    return found
+
+
+def _problem(column: Column, content: object) -> str | None:
+    """Why a column does not take it."""
+    if column.sql_type == "bigint":
+        is_number = isinstance(content, int) and not isinstance(content, bool) and -(2**63) <= content < 2**63
+        return None if is_number else "is no whole number of 64 bits"
+    if not isinstance(content, str) or "\0" in content:
+        return "is no text without NUL"
+    try:
+        if column.sql_type == "timestamptz":
+            parse_instant(content, zone=None, pointer="")
+        elif column.sql_type == "jsonb" and "\\u0000" in orjson.dumps(orjson.loads(content)).decode():
+            return "has a NUL"
+    except (InvalidDefinition, orjson.JSONDecodeError):
+        return f"is no {'instant' if column.sql_type == 'timestamptz' else 'JSON'} that there is: {content[:60]}"
+    return None
 
 
 def connector_config(prefix: str) -> dict[str, str]:

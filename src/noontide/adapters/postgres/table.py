@@ -7,7 +7,7 @@ noontide.executions_rest                days without a partition: what is dated 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -88,6 +88,23 @@ def create_table(connection: psycopg.Connection) -> None:
         )
     for name in _FORMER_INDEXES:
         connection.execute(sql.SQL("DROP INDEX IF EXISTS {}").format(sql.Identifier(SCHEMA, name)))
+
+
+def upsert_rows(connection: psycopg.Connection, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write executions as the sink does: by key, the last one wins. Columns that a row does not have are null."""
+    names = [column.name for column in columns()]
+    others = sql.SQL(", ").join(
+        sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in names if name not in KEY
+    )
+    statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}").format(
+        _TABLE,
+        sql.SQL(", ").join(map(sql.Identifier, names)),
+        sql.SQL(", ").join(sql.Placeholder(name) for name in names),
+        sql.SQL(", ").join(map(sql.Identifier, KEY)),
+        others,
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(statement, [{name: row.get(name) for name in names} for row in rows])
 
 
 def add_days(connection: psycopg.Connection, first: date, days: int) -> list[date]:

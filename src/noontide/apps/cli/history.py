@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from noontide.apps.cli.common import DEFAULT_PREFIX, Cluster, Fault, broker_options, json_option
+from noontide.apps.cli.common import DEFAULT_PREFIX, Cluster, Fault, broker_options, json_option, security_of
 from noontide.apps.cli.spans import parse_span_ms
 from noontide.apps.cli.tables import show_json
 
 if TYPE_CHECKING:
     from noontide.adapters.kafka.connect_rest import ConnectorState
     from noontide.apps.history_keeper import HistoryKeeper
+    from noontide.apps.sink_step_over import StepOver
 
 DAY_MS: Final = 86_400_000
 T = TypeVar("T")
@@ -122,17 +123,42 @@ def prune(url: str, keep: str, as_json: bool) -> None:  # noqa: FBT001
 @_url_option
 @_connect_option
 @click.option("--keep", metavar="DURATION", help="Drop what was due longer ago.  [default: keep everything]")
-def watch(url: str, connect_url: str | None, keep: str | None) -> None:
-    """Keep the history in order until stopped: coming days, old days, and a sink that fails is started again."""
+@click.option(
+    "--bootstrap",
+    envvar="NOONTIDE_KAFKA_BOOTSTRAP",
+    show_envvar=True,
+    help="Brokers: with them a sink gets past a record that PostgreSQL refuses.",
+)
+@click.option(
+    "--prefix",
+    envvar="NOONTIDE_PREFIX",
+    default=DEFAULT_PREFIX,
+    show_default=True,
+    show_envvar=True,
+    help="Before every topic name.",
+)
+def watch(url: str, connect_url: str | None, keep: str | None, bootstrap: str | None, prefix: str) -> None:  # fmt: skip
+    """Keep the history in order until stopped: coming days, old days, and a sink that fails is started again.
+
+    With --bootstrap, a record that the database would refuse for ever goes to `sink-errors`, and the sink on behind it.
+    """
     from noontide.apps.cli.log_options import log_to_stderr
 
     log_to_stderr("info")
     keep_days = None if keep is None else _guarded(lambda: _days(keep))
-    keeper = _keeper(url=url, connect_url=connect_url, keep_days=keep_days)
+    step_over = None if bootstrap is None else _step_over(bootstrap, prefix, url)
+    keeper = _keeper(url=url, connect_url=connect_url, keep_days=keep_days, step_over=step_over)
     try:
         asyncio.run(keeper.run())
     except KeyboardInterrupt:
         return
+
+
+def _step_over(bootstrap: str, prefix: str, url: str) -> StepOver:
+    from noontide.apps.sink_step_over import StepOver
+
+    connection = Cluster(bootstrap=bootstrap, prefix=prefix, security=security_of(None)).connection()
+    return StepOver(connection=connection, prefix=prefix, url=url)
 
 
 def _keeper(**options: Any) -> HistoryKeeper:
