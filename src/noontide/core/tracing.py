@@ -50,13 +50,15 @@ def parse_traceparent(text: str | None) -> str:
 
 
 def dispatch_context(run_id: bytes, given: str = "", attempt: int = 1) -> str:
-    """The trace context that goes out with a run. given: that of its request, as `parse_traceparent` keeps it."""
+    """The trace context that goes out with a run. given: that of its request, as `parse_traceparent` keeps it.
+
+    A run that is a trace of its own has one for all its attempts.
+    """
     own = blake2b(run_id, digest_size=24).digest().hex("-", -16)
-    if not given and attempt <= 1:
+    if not given:
         return f"00-{own}-01"
-    trace, flags = (given[3:35], given[-2:]) if given else (own[:32], "01")
     span = own[33:] if attempt <= 1 else _span(run_id, b"dispatch", attempt)
-    return f"00-{trace}-{span}-{flags}"
+    return f"00-{given[3:35]}-{span}-{given[-2:]}"
 
 
 def attempt_context(run_id: bytes, token: int, given: str = "") -> str:
