@@ -219,17 +219,10 @@ class SlotRunner:
         answerer = self._answerer = Answerer(self._ports.courier, self.names, self._ports.owner, self._settings)
         ahead = ReadAhead(self._index, bytes_max=self._settings.read_ahead_max_bytes)
         ports = SlotPorts(
-            log=self._log,
-            index=ahead,
-            clock=self._ports.clock,
-            config=self._ports.config,
-            breakers=self._ports.breakers,
-            send=sender.send,
-            answer=answerer.answer,
-            decided=self._ports.decided,
-            spans=self._ports.spans,
-            pulse=self._ports.pulses[self.names.slot],
-        )
+            log=self._log, index=ahead, clock=self._ports.clock, config=self._ports.config,
+            breakers=self._ports.breakers, send=sender.send, answer=answerer.answer, decided=self._ports.decided,
+            spans=self._ports.spans, pulse=self._ports.pulses[self.names.slot],
+        )  # fmt: skip
         slot = self.slot = Slot(self.names, ports, self._settings, self._caution)
         self._read_ahead = partial(ahead.step, [partition.window for partition in slot.partitions.values()])
         slot.load()  # sends what may not have been sent; the answers may come before the slot is at work
