@@ -79,30 +79,33 @@ def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> N
 
 
 class LoneMarkers:
-    """Whether markers that came without a record are about to hold up a partition. For one membership; times in s."""
+    """Whether markers that came without a record are about to hold up a partition. For one membership; times in s.
 
-    RECORDS_MAX: Final = 1_000
-    """Half of what the broker hands out beyond a marker."""
+    Nobody says in which partition a marker was: it may be in any, so the first to come near the limit counts.
+    """
+
+    SPAN_MAX: Final = 1_500
+    """Offsets of a partition, of the 2,000 that the broker hands out beyond a marker."""
     AGAIN_AFTER_S: Final = 20.0
     """One that has not come again for so long, more than its lock, was given up by the broker."""
 
     def __init__(self) -> None:
+        self.are_in_the_way = False
+        """Time to leave the group and join again."""
         self._latest_s: float | None = None
-        self._records = 0
+        self._firsts: dict[int, int] = {}
 
-    def polled(self, records: int, *, began_s: float, ended_s: float) -> None:
-        """A poll has returned; one that returns early and empty has brought a marker alone."""
+    def polled(self, places: Sequence[Place], *, began_s: float, ended_s: float) -> None:
+        """A poll has returned with these records; one that returns early and empty has brought a marker alone."""
         if self._latest_s is not None and ended_s - self._latest_s > self.AGAIN_AFTER_S:
-            self._latest_s, self._records = None, 0
-        if not records and ended_s - began_s < POLL_S / 2:
+            self._latest_s = None
+            self._firsts.clear()
+        if not places and ended_s - began_s < POLL_S / 2:
             self._latest_s = ended_s
         elif self._latest_s is not None:
-            self._records += records
-
-    @property
-    def are_in_the_way(self) -> bool:
-        """Time to leave the group and join again."""
-        return self._records >= self.RECORDS_MAX
+            for partition, offset in places:
+                if offset - self._firsts.setdefault(partition, offset) >= self.SPAN_MAX:
+                    self.are_in_the_way = True
 
 
 class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
@@ -132,9 +135,8 @@ class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
             while self._may_poll(consumer, open_places) and not markers.are_in_the_way:
                 began_s = time.monotonic()
                 messages = consumer.poll(POLL_S)
-                markers.polled(len(messages), began_s=began_s, ended_s=time.monotonic())
-                if len(messages):
-                    self._deliver(consumer, list(messages), open_places)
+                ended_s = time.monotonic()
+                markers.polled(self._deliver(list(messages), open_places), began_s=began_s, ended_s=ended_s)
         finally:
             for place in open_places:
                 self._acknowledge(consumer, place, ck.AcknowledgeType.RELEASE)
@@ -160,7 +162,8 @@ class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
             if words and not open_places:
                 consumer.commit_async()  # else the next poll carries them
 
-    def _deliver(self, consumer: ck.ShareConsumer, messages: list[ck.Message], open_places: set[Place]) -> None:
+    def _deliver(self, messages: list[ck.Message], open_places: set[Place]) -> list[Place]:
+        """Pass records on to the worker; returns where they stood."""
         delivered = []
         for message in messages:
             error = message.error()
@@ -168,11 +171,13 @@ class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
                 log.warning("group %s: %s", self._group, error.str())
                 continue
             place = (message.partition() or 0, message.offset() or 0)
-            open_places.add(place)
             last = (message.delivery_count() or 1) >= DELIVERIES_MAX
             delivered.append(Delivered(place, message.value() or b"", last))
+        places = [each.place for each in delivered]
+        open_places.update(places)
         if delivered:
             self._hand_over(delivered)
+        return places
 
     def _acknowledge(self, consumer: ck.ShareConsumer, place: Place, word: ck.AcknowledgeType) -> None:
         try:
