@@ -141,10 +141,10 @@ def test_the_sink_gets_past_what_the_database_refuses(sink: Sink) -> None:
 
 
 async def test_the_first_and_the_last_instant_that_a_job_may_have_arrive(sink: Sink) -> None:
-    ends = {"first": FIRST_MS, "last": LAST_MS}
+    ends = {"earliest": FIRST_MS, "latest": LAST_MS}
     for run_id, instant_ms in ends.items():
         sink.write(execution(run_id, due=format_instant(instant_ms), ended_at=format_instant(instant_ms)))
-    await asyncio.to_thread(lambda: sink.until("last", ("dead", None)))
+    await asyncio.to_thread(lambda: sink.until("latest", ("dead", None)))
     async with PostgresHistory(sink.history.url) as history:
         for run_id, instant_ms in ends.items():
             found = dict(await history.find(run_id) or {})

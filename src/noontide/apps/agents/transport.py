@@ -20,6 +20,7 @@ from noontide.adapters.kafka.connection import KafkaConnection
 
 BATCH_MAX: Final = 2_000
 GATHER_S: Final = 0.4
+_TRICKLE: Final = range(1, BATCH_MAX)
 COMMIT_S: Final = 1.0
 SESSION_S: Final = 8.0
 HEARTBEAT_S: Final = 1.0
@@ -83,7 +84,7 @@ class _BatchConsumer(Consumer):
             await self.sleep(pause_s)  # under a trickle work gathers: a row is written per batch
         fetched = await super()._getmany(active_partitions, timeout)
         found = {tp: records if self._is_changelog_tp(tp) else _batches(records) for tp, records in fetched.items()}
-        if any(not self._is_changelog_tp(tp) for tp in found):
+        if sum(len(records) for tp, records in fetched.items() if not self._is_changelog_tp(tp)) in _TRICKLE:
             self._next_s = self.loop.time() + GATHER_S
         return found
 
