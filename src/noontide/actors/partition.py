@@ -44,8 +44,6 @@ from noontide.records.job_row import decode_job_row
 KAFKA = "kafka://"
 FRESH_PART = 4
 """When more is due than one cycle takes, a part of it (one in so many) goes to what fell due last."""
-RANGE_ROWS = 64
-"""Due rows are deleted as a range when there are more of them."""
 Item = Input | Delivered | Run | DueItem
 
 
@@ -223,7 +221,7 @@ class Partition:
         for job_id in work.reviews:
             review(self.number, job_id, scene)
         gone = work.fresh  # in no range
-        if len(work.due) <= RANGE_ROWS:
+        if len(work.due) < self._settings.range_delete_min:
             gone = [*work.due, *work.fresh]
         elif work.drained is not None:
             scene.effects.index.deleted_ranges.append(work.drained)

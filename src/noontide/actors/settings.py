@@ -31,6 +31,8 @@ class SchedulerSettings:
     """The same while more than `due_max` runs of the slot wait for permits: whoever is not among them starts sooner."""
     due_max_bytes: int = 8 * 1024 * 1024
     """Bytes of job rows read for occurrences per cycle and slot."""
+    range_delete_min: int = 65
+    """Due rows of one cycle and partition from which on they are deleted as a range, which must be scanned first."""
     horizon_ms: int = MINUTE_MS
     """How far ahead due rows are held in memory."""
     preload_max: int = 20_000

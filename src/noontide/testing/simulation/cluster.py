@@ -36,6 +36,7 @@ SETTINGS: Final = SchedulerSettings(
     cancel_grace_ms=4_000,
     timeout_grace_ms=2_000,
     window_min=20,
+    range_delete_min=2,
     handover_ms=4_000,
     standby_verify_ms=5_000,
     disk_failed_ms=2_000,
