@@ -182,6 +182,7 @@ def test_alerts_reach_everybody_once_and_tables_survive_a_kill(
             eventually(lambda: webhook.kinds().count("dead") == 2, within_s=WITHIN_S, what="two alerts at the webhook")
             eventually(lambda: len(mailbox.messages) == 2, within_s=WITHIN_S, what="two e-mails")
             eventually(lambda: site.counted() == site.ended, within_s=WITHIN_S, what=f"{site.ended} in the table")
+            second.until_logged("agents_ready")
             first.kill()
 
             site.end("sync", "dead")

@@ -23,6 +23,7 @@ GATHER_S: Final = 0.4
 _TRICKLE: Final = range(1, BATCH_MAX)
 COMMIT_S: Final = 1.0
 SESSION_S: Final = 8.0
+REBALANCE_S: Final = 10.0
 HEARTBEAT_S: Final = 1.0
 STORE: Final = {"block_cache_size": 8 << 20, "write_buffer_size": 4 << 20, "max_write_buffer_number": 2}
 """RocksDB of one partition of a table, bytes: Faust's own would be two GiB each."""
@@ -124,6 +125,7 @@ def committed_app(name: str, connection: KafkaConnection, *, folder: Path, parti
         broker_credentials=_credentials(connection),
         broker_client_id=connection.for_aiokafka("agents")["client_id"],
         broker_commit_interval=COMMIT_S,
+        broker_rebalance_timeout=REBALANCE_S,  # a process killed within one holds the others up so long
         broker_session_timeout=SESSION_S,  # so long are the partitions of a killed process without one
         broker_heartbeat_interval=HEARTBEAT_S,
         broker_request_timeout=SESSION_S + 5,
