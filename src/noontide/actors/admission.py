@@ -32,7 +32,7 @@ from noontide.core.definition import Definition, DefinitionContext, load_definit
 from noontide.core.errors import Conflict, InvalidDefinition, Refusal
 from noontide.core.ids import manual_run_id
 from noontide.core.job import Job
-from noontide.core.run import RunState
+from noontide.core.run import WAITING, RunState
 from noontide.core.targets import TopicTarget
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records import rows
@@ -314,7 +314,7 @@ class Admission:
         assert cursor is not None
         self._leave(known, cursor, item, scene, reason="the job was deleted before it could run")
         for run in list(self._live.of_job(job_id, scene.effects)):
-            if run.state in (RunState.PENDING, RunState.RETRY_WAIT):
+            if run.state in WAITING:
                 self._closing.cancel(run, scene, reason="the job was deleted")
         self._keep_definitions(job_id, known, scene)
         forget(job_id, scene)

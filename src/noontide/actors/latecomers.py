@@ -11,13 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from noontide.actors.effects import Scene
 from noontide.actors.live_runs import LiveRuns
-from noontide.core.run import Run, RunState
+from noontide.core.run import HANDED_OUT, Run
 from noontide.records.config import ConfigView
 from noontide.records.limit_book import LimitBook
 
 ENTERED_MAX = 1_000
 """Runs that are entered in one cycle."""
-_WITH_WORKERS = (RunState.QUEUED, RunState.RUNNING)
 Found = tuple[int, Run]
 """(partition, run)."""
 
@@ -72,7 +71,7 @@ def entered(run: Run, book: LimitBook) -> tuple[str, ...] | None:
 
     A concurrency key is part of the definition that the run was claimed with, so it has that permit or needs none.
     """
-    if not run.lane or run.state not in _WITH_WORKERS:
+    if not run.lane or run.state not in HANDED_OUT:
         return None
     wanted = book.limiters_of(run.tenant, run.target, None)
     lacking = [each for each in wanted if each not in run.permits and book.ceiling(each).concurrency is not None]

@@ -8,16 +8,13 @@ from collections.abc import Collection
 
 from noontide.actors.effects import Effects
 from noontide.actors.ready_queue import ReadyQueues
-from noontide.core.run import Run, RunState
-
-HELD = (RunState.QUEUED, RunState.RUNNING)
-FREE = (RunState.PENDING, RunState.RETRY_WAIT)
+from noontide.core.run import HANDED_OUT, WAITING, Run, RunState
 
 
 def is_free(run: Run) -> bool:
     """Whether nothing but its target holds a run up."""
     waits = run.not_before_ms or run.waits_for is not None or run.awaits is not None
-    return run.state in FREE and not waits
+    return run.state in WAITING and not waits
 
 
 class LiveRuns:
@@ -39,9 +36,9 @@ class LiveRuns:
         run_id, job_id, _, state = run[:4]
         self.by_id[run_id] = run
         self._by_job[job_id][run_id] = run
-        if state in HELD:
+        if state in HANDED_OUT:
             return
-        if state in FREE and run.waits_for is None:
+        if state in WAITING and run.waits_for is None:
             if run.not_before_ms:
                 heapq.heappush(self._deadlines, (run.not_before_ms, run.run_id))
             elif run.awaits is not None:

@@ -11,7 +11,7 @@ from noontide.actors.exchange import Exchange
 from noontide.actors.hand_out import hold_of, send_of
 from noontide.actors.lease_keeper import LeaseKeeper
 from noontide.actors.partition import Partition
-from noontide.core.run import Run, RunState
+from noontide.core.run import HANDED_OUT, Run
 from noontide.ports.due_index import DueIndex
 from noontide.records import rows
 from noontide.records.job_row import JobRow, decode_job_row
@@ -50,7 +50,7 @@ def load_runs(
             run = decode_lease(key[2:], value)
             partition.live.put(run)
             exchange.load_run(number, run)
-            if run.state in (RunState.QUEUED, RunState.RUNNING):
+            if run.state in HANDED_OUT:
                 sends += _resumed(index, partition, run, keeper)
     return sends
 
