@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,18 @@ from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
-from noontide.adapters.system_clock import boot_ms, wall_now_ms
-from noontide.ports.record_log import Incoming, Record, TopicPartition
+from noontide.adapters.system_clock import boot_ms
+from noontide.ports.record_log import Incoming, TopicPartition
 from noontide.records.agents_state import JOBS, RowKey
-from noontide.records.executions import Times, delivered
 from noontide.records.topics import Layout
+from noontide.testing.bench.finished import append, until
 from noontide.testing.bench.measure import Meter
 from noontide.testing.bench.report import say
-from noontide.testing.bench.stage import BenchError
 from noontide.testing.child_process import ChildProcess, noontide
 
 SLOTS: Final = 8
 LOOK_S: Final = 0.2
 WITHIN_S: Final = 120
-_PAUSE: Final = threading.Event()  # never set: waiting for it is a pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +102,9 @@ class _Counted:
 
 
 def _append(producer: RequestProducer, layout: Layout, wave: str, count: int) -> None:
-    now_ms = wall_now_ms()
-    times, topic = Times(now_ms, now_ms, now_ms, now_ms + 3), layout.name("executions")
-    for number in range(count):
-        job_id = f"{wave}-{number}"
-        value = delivered(f"{job_id}:1", job_id, tenant="default", target="kafka://orders", times=times)
-        slot = layout.slot_of(layout.partition_of(job_id))
-        producer.send(TopicPartition(topic, slot), Record(f"{job_id}:1".encode(), value), _acknowledged)
-        if number % 1000 == 0:
-            producer.poll()
-    producer.flush()
-
-
-def _acknowledged(*outcome: object) -> None:
-    """Executions are counted in the table, not here."""
+    ids = (f"{wave}-{number}" for number in range(count))
+    append(producer, layout, ((layout.slot_of(layout.partition_of(each)), f"{each}:1", each) for each in ids))
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline_ms = boot_ms() + WITHIN_S * 1000
-    while not holds():
-        if boot_ms() > deadline_ms:
-            raise BenchError(f"the agents have not counted everything within {WITHIN_S} s")
-        _PAUSE.wait(LOOK_S)
+    until(holds, look_s=LOOK_S, within_s=WITHIN_S, what="the agents have not counted everything")

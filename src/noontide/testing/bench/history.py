@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,20 +14,17 @@ from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.requests import RequestProducer
 from noontide.adapters.kafka.topics import ensure_topics
 from noontide.adapters.postgres.table import history_database
-from noontide.adapters.system_clock import boot_ms, wall_now_ms
+from noontide.adapters.system_clock import boot_ms
 from noontide.apps.dev_history import DevHistory
-from noontide.ports.record_log import Record, TopicPartition
-from noontide.records.executions import Times, delivered
 from noontide.records.topics import Layout
+from noontide.testing.bench.finished import append, pause, until
 from noontide.testing.bench.report import say
-from noontide.testing.bench.stage import BenchError
 
 SLOTS: Final = 8
 LOOK_S: Final = 0.05
 STREAM_SECONDS: Final = 15
 STREAM_RATE: Final = 1_000
 WITHIN_S: Final = 300
-_PAUSE: Final = threading.Event()  # never set: waiting for it is a pause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +77,13 @@ def _stream(producer: RequestProducer, layout: Layout, url: str) -> list[float]:
         sent_ms = boot_ms()
         _until(lambda wanted=wanted: _rows(url, "stream") >= wanted)  # type: ignore[misc] # a default of int
         lags.append(boot_ms() - sent_ms)
-        _PAUSE.wait(max(0.0, 1 - (boot_ms() - began_ms) / 1000))
+        pause(1 - (boot_ms() - began_ms) / 1000)
     return sorted(lags)
 
 
 def _append(producer: RequestProducer, layout: Layout, job: str, start: int, count: int) -> None:
-    now_ms = wall_now_ms()
-    times = Times(now_ms, now_ms, now_ms, now_ms + 3)
-    topic = layout.name("executions")
-    for number in range(start, start + count):
-        run_id = f"{job}-{number % 1000}:{number}"
-        value = delivered(run_id, f"{job}-{number % 1000}", tenant="default", target="kafka://orders", times=times)
-        producer.send(TopicPartition(topic, number % SLOTS), Record(run_id.encode(), value), _acknowledged)
-        if number % 1000 == 0:
-            producer.poll()
-    producer.flush()
-
-
-def _acknowledged(*outcome: object) -> None:
-    """Rows are counted in the table, not here."""
+    ids = ((number, f"{job}-{number % 1000}") for number in range(start, start + count))
+    append(producer, layout, ((number % SLOTS, f"{each}:{number}", each) for number, each in ids))
 
 
 def _rows(url: str, job: str) -> int:
@@ -111,11 +95,7 @@ def _rows(url: str, job: str) -> int:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline_ms = boot_ms() + WITHIN_S * 1000
-    while not holds():
-        if boot_ms() > deadline_ms:
-            raise BenchError(f"the rows did not arrive within {WITHIN_S} s")
-        _PAUSE.wait(LOOK_S)
+    until(holds, look_s=LOOK_S, within_s=WITHIN_S, what="the rows did not arrive")
 
 
 @contextmanager
