@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from tests.conftest import RunningKafka
 from tests.integration.installation import eventually
 from tests.integration.worker_scene import Scene
@@ -49,22 +49,23 @@ def scene(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iter
         scene.assert_each_once()
 
 
-def command(scene: Scene, *arguments: str) -> str:
-    """What a command says; it must succeed."""
+def invoke(scene: Scene, arguments: tuple[str, ...], *, exit_code: int) -> Result:
+    """What a command says that ends so."""
     layout = scene.installation.layout
     variables = {"NOONTIDE_KAFKA_BOOTSTRAP": scene.installation.bootstrap, "NOONTIDE_PREFIX": layout.prefix}
     done = CliRunner().invoke(main, arguments, env={**variables, "COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    assert done.exit_code == exit_code, done.output
+    return done
+
+
+def command(scene: Scene, *arguments: str) -> str:
+    """What a command says; it must succeed."""
+    return invoke(scene, arguments, exit_code=0).stdout
 
 
 def refusal(scene: Scene, *arguments: str) -> str:
     """What a command says that fails."""
-    layout = scene.installation.layout
-    variables = {"NOONTIDE_KAFKA_BOOTSTRAP": scene.installation.bootstrap, "NOONTIDE_PREFIX": layout.prefix}
-    done = CliRunner().invoke(main, arguments, env={**variables, "COLUMNS": "200"})
-    assert done.exit_code == 1, done.output
-    return done.stderr
+    return invoke(scene, arguments, exit_code=1).stderr
 
 
 def test_a_cap_holds_across_slots_while_the_scheduler_is_killed(scene: Scene, tmp_path: Path) -> None:

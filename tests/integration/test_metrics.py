@@ -96,9 +96,16 @@ def test_the_shipped_files_are_current() -> None:
     assert {name: (DEPLOY / name).read_text("utf-8") for name in dashboard_files()} == dashboard_files()
 
 
+def assert_lines(page: str, *patterns: str) -> None:
+    """Each stands somewhere on the page."""
+    for pattern in patterns:
+        assert re.search(pattern, page), pattern
+
+
 def test_a_scheduler_tells_what_its_slots_did(watched: Watched) -> None:
     page = watched.page("scheduler")
-    for line in (
+    assert_lines(
+        page,
         r'noontide_slot_owned\{slot="[01]"\} 1.0',
         r'noontide_runs_total\{outcome="succeeded",slot="[01]"\} [1-9]',
         r'noontide_requests_total\{slot="[01]",verdict="accepted"\} [1-9]',
@@ -107,28 +114,27 @@ def test_a_scheduler_tells_what_its_slots_did(watched: Watched) -> None:
         r'noontide_claims_total\{answer="granted",slot="[01]"\} [1-9]',
         r"noontide_clock_trusted 1.0",
         r'noontide_info\{role="scheduler",version="[^"]+"\} 1.0',
-    ):
-        assert re.search(line, page), line
+    )
 
 
 def test_a_worker_tells_what_it_did(watched: Watched) -> None:
     page = watched.page("worker")
-    for line in (
+    assert_lines(
+        page,
         r'noontide_attempts_ended_total\{lane="(express|default)",outcome="succeeded"\} [1-9]',
         r"noontide_start_lag_seconds_count [1-9]",
         r"noontide_attempt_seconds_count [1-9]",
-    ):
-        assert re.search(line, page), line
+    )
 
 
 def test_agents_tell_what_tenants_used(watched: Watched) -> None:
     page = watched.page("agents")
-    for line in (
+    assert_lines(
+        page,
         r"noontide_agents_read_total [1-9]",
         r'noontide_usage_runs\{state="succeeded",tenant="default"\} [1-9]',
         r'noontide_usage_seconds\{of="late",quantile="0.99",tenant="default"\} \d',
-    ):
-        assert re.search(line, page), line
+    )
 
 
 def test_an_api_process_counts_by_route_and_not_by_path(watched: Watched) -> None:
