@@ -165,6 +165,12 @@ def test_what_fell_due_last_is_taken_beside_a_backlog() -> None:
     assert _starts(window.take(2_000, 100)) == [*[1_000] * 6, 1_500, 1_501, 1_502]
 
 
+def test_what_fell_due_a_twentieth_of_a_second_later_is_not_behind_the_backlog() -> None:
+    window = _waiting(*[1_000] * 10, 1_049, 1_050)
+    window.take(2_000, 4)
+    assert _starts(window.take_fresh(2_000, 3)) == [1_050]
+
+
 def test_what_is_due_at_one_instant_has_no_order() -> None:
     window = _waiting(*range(1_000, 1_010))
     window.take(2_000, 4)

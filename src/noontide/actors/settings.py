@@ -28,7 +28,7 @@ class SchedulerSettings:
     due_first: int = 200
     """The same in the first cycle of many; it doubles with each."""
     due_crowded_max: int = 150
-    """The same while more than `due_max` runs of the slot wait for permits: whoever is not among them starts sooner."""
+    """The same while `due_first` runs or more of the slot wait for permits: whoever is not among them starts sooner."""
     due_max_bytes: int = 8 * 1024 * 1024
     """Bytes of job rows read for occurrences per cycle and slot."""
     range_delete_min: int = 65

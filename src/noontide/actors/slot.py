@@ -346,7 +346,7 @@ class Slot:
     def _budget(self, partitions: int) -> Budget:
         share, limit = max(1, partitions), self._caution.limit
         due = min(self._appetite.due, limit) if self.may_fire else 0
-        if self.exchange.permits.waiting >= self._settings.due_max:  # more of these are in no hurry, others may be
+        if self.exchange.permits.waiting >= self._settings.due_first:  # more of these are in no hurry, others may be
             due = min(due, self._settings.due_crowded_max)
         inputs, size = min(self._settings.inputs_max, limit), self._settings.inputs_max_bytes
         return Budget(max(1, inputs // share), size // share, due and max(1, due // share))

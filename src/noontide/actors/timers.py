@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from noontide.records.rows import due_key, due_key_parts, due_range
 
-FRESH_MS = 200
+FRESH_MS = 50
 """Rows that fell due so long after the oldest one that waits are taken beside it, in part."""
 DueItem = tuple[bytes, bytes]
 Scan = Callable[[bytes, bytes, int], list[DueItem]]

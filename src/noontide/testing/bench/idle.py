@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from noontide.actors.settings import SchedulerSettings
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.testing.bench.load import enqueue, one_off
 from noontide.testing.bench.report import say
@@ -13,6 +14,7 @@ from noontide.testing.bench.stage import Stage, set_stage
 YEAR_MS = 365 * 86_400_000
 SPREAD_MS = 30 * 86_400_000
 QUIET_CORES, QUIET_LOOK_S, QUIET_TIMEOUT_S = 0.1, 2.0, 120.0
+FLUSHED_S = SchedulerSettings().checkpoint_ms / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,13 @@ def run_idle(options: IdleOptions) -> dict[str, object]:
 
 
 def settle(stage: Stage) -> float:
-    """Wait until the scheduler uses less than a tenth of a core, two minutes at most; returns how long it took."""
+    """Wait until the scheduler uses less than a tenth of a core, two minutes at most; returns how long it took.
+
+    Not before every index was flushed: until then it looks like rest, but the compactions of the work before are to come.
+    """
     began_s = time.monotonic()
-    while time.monotonic() - began_s < QUIET_TIMEOUT_S:
+    stage.scheduler.pause(FLUSHED_S)
+    while time.monotonic() - began_s < FLUSHED_S + QUIET_TIMEOUT_S:
         scheduler = stage.scheduler.meter
         stage.scheduler.pause(QUIET_LOOK_S)
         if scheduler.cores() < QUIET_CORES:
