@@ -50,7 +50,7 @@ def run_idle(options: IdleOptions) -> dict[str, object]:
 def settle(stage: Stage) -> float:
     """Wait until the scheduler uses less than a tenth of a core, two minutes at most; returns how long it took.
 
-    Not before every index was flushed: until then it looks like rest, but the compactions of the work before are to come.
+    Not before every index was flushed: until then it looks like rest, but compactions of the work before are to come.
     """
     began_s = time.monotonic()
     stage.scheduler.pause(FLUSHED_S)
