@@ -7,7 +7,7 @@ from collections import Counter
 from noontide.adapters.kafka.group_thread import POLL_S
 from noontide.adapters.kafka.share_group import LoneMarkers
 
-EARLY_S = POLL_S / 2 - 0.001
+EARLY_S = LoneMarkers.EARLY_S - 0.001
 
 
 class Polls:
@@ -76,3 +76,25 @@ def test_a_marker_that_does_not_come_again_was_given_up_by_the_broker() -> None:
     polls.poll(LoneMarkers.SPAN_MAX)
     polls.now_s += LoneMarkers.AGAIN_AFTER_S
     assert not polls.poll(LoneMarkers.SPAN_MAX)
+
+
+def test_what_brought_much_and_then_nothing_may_stand_still() -> None:
+    polls = Polls()
+    polls.poll(LoneMarkers.SPAN_MAX + 1, lasts_s=0.001)
+    waited = 0
+    while not polls.poll(1, lasts_s=POLL_S, partition=1):
+        waited += 1
+    assert abs(waited * POLL_S - LoneMarkers.QUIET_S) <= POLL_S
+
+
+def test_what_brought_little_and_then_nothing_is_quiet() -> None:
+    polls = Polls()
+    polls.poll(LoneMarkers.SPAN_MAX, lasts_s=0.001)
+    assert not any(polls.poll(0) for _ in range(100))
+
+
+def test_while_the_worker_is_full_no_partition_is_taken_to_stand_still() -> None:
+    polls = Polls()
+    polls.poll(LoneMarkers.SPAN_MAX + 1, lasts_s=0.001)
+    polls.now_s += 60.0
+    assert not polls.poll(0)

@@ -21,6 +21,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import confluent_kafka as ck
@@ -78,34 +79,68 @@ def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> N
         answer.result(ADMIN_TIMEOUT_S)
 
 
-class LoneMarkers:
-    """Whether markers that came without a record are about to hold up a partition. For one membership; times in s.
+@dataclass(slots=True)
+class Span:
+    """What one partition has brought since the member joined: offsets. quiet_s: polled since in vain."""
 
-    Nobody says in which partition a marker was: it may be in any, so the first to come near the limit counts.
+    first: int
+    last: int
+    quiet_s: float = 0.0
+
+    def holds(self, offsets: int) -> bool:
+        """Whether it reaches so far."""
+        return self.last - self.first >= offsets
+
+
+class LoneMarkers:
+    """Whether markers that came without a record hold up a partition, or are about to. For one membership; times in s.
+
+    Nobody says in which partition a marker was, so the first to come near the limit counts. One that came in the same
+    answer as records of other partitions is not noticed at all: what brought much and then nothing may stand still.
     """
 
     SPAN_MAX: Final = 1_500
     """Offsets of a partition, of the 2,000 that the broker hands out beyond a marker."""
     AGAIN_AFTER_S: Final = 20.0
     """One that has not come again for so long, more than its lock, was given up by the broker."""
+    QUIET_S: Final = 1.0
+    """A partition that brought `SPAN_MAX` and then nothing for so long is taken to stand still."""
+    EARLY_S: Final = 0.95 * POLL_S
+    """A poll that finds nothing lasts longer, unless it has met a marker."""
 
     def __init__(self) -> None:
         self.are_in_the_way = False
         """Time to leave the group and join again."""
         self._latest_s: float | None = None
         self._firsts: dict[int, int] = {}
+        self._spans: dict[int, Span] = {}
+        self._ended_s: float | None = None
 
     def polled(self, places: Sequence[Place], *, began_s: float, ended_s: float) -> None:
         """A poll has returned with these records; one that returns early and empty has brought a marker alone."""
+        self._stand_still(places, began_s=began_s, ended_s=ended_s)
         if self._latest_s is not None and ended_s - self._latest_s > self.AGAIN_AFTER_S:
             self._latest_s = None
             self._firsts.clear()
-        if not places and ended_s - began_s < POLL_S / 2:
+        if not places and ended_s - began_s < self.EARLY_S:
             self._latest_s = ended_s
         elif self._latest_s is not None:
             for partition, offset in places:
                 if offset - self._firsts.setdefault(partition, offset) >= self.SPAN_MAX:
                     self.are_in_the_way = True
+
+    def _stand_still(self, places: Sequence[Place], *, began_s: float, ended_s: float) -> None:
+        # While the worker wants nothing it does not poll, and no partition can be heard.
+        since_s = began_s if self._ended_s is None else max(self._ended_s, began_s - POLL_S)
+        self._ended_s = ended_s
+        for span in self._spans.values():
+            span.quiet_s += ended_s - since_s
+        for partition, offset in places:
+            span = self._spans.setdefault(partition, Span(offset, offset))
+            span.last, span.quiet_s = offset, 0.0
+        for span in self._spans.values():
+            if span.quiet_s >= self.QUIET_S and span.holds(self.SPAN_MAX):
+                self.are_in_the_way = True
 
 
 class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
@@ -137,6 +172,8 @@ class ShareGroupSource(GroupThread[ck.AcknowledgeType]):
                 messages = consumer.poll(POLL_S)
                 ended_s = time.monotonic()
                 markers.polled(self._deliver(list(messages), open_places), began_s=began_s, ended_s=ended_s)
+            if markers.are_in_the_way:
+                log.debug("group %s: a marker may hold up a partition; joining again", self._group)
         finally:
             for place in open_places:
                 self._acknowledge(consumer, place, ck.AcknowledgeType.RELEASE)

@@ -14,7 +14,7 @@ from noontide.testing.bench.stage import set_stage
 from noontide.testing.bench.warmup import drained, warm_up
 from noontide.testing.bench.way import way_of
 from noontide.testing.bench.workers import (
-    WARM_UP_JOBS,
+    WARM_UP_ROUNDS,
     bench_worker,
     closings,
     run_of,
@@ -54,6 +54,6 @@ def run_handler_lag(options: LagOptions, *, kind: str, concurrency: int) -> dict
             **cores,
             "missing": tally.missing,
             "duplicates": tally.duplicates,
-            "foreign": len(starts) - len(late_ms) - tally.duplicates - 2 * WARM_UP_JOBS,
+            "foreign": len(starts) - len(late_ms) - tally.duplicates - sum(WARM_UP_ROUNDS),
             "warnings": len(stage.scheduler.warnings()) + len(worker.warnings()),
         }

@@ -22,7 +22,7 @@ from noontide.testing.bench.measure import percentiles
 from noontide.testing.bench.stage import BenchError, set_stage
 from noontide.testing.bench.warmup import drained, warm_up
 from noontide.testing.bench.workers import (
-    WARM_UP_JOBS,
+    WARM_UP_ROUNDS,
     Started,
     bench_worker,
     closings,
@@ -154,6 +154,6 @@ def run_http(options: LagOptions) -> dict[str, object]:
             **cores,
             "missing": tally.missing,
             "duplicates": tally.duplicates,
-            "foreign": len(asked.requests) - len(late_ms) - tally.duplicates - 2 * WARM_UP_JOBS,
+            "foreign": len(asked.requests) - len(late_ms) - tally.duplicates - sum(WARM_UP_ROUNDS),
             "warnings": len(stage.scheduler.warnings()) + len(worker.warnings()),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from noontide.testing.bench.warmup import drained
 from noontide.testing.child_process import ChildProcess, noontide
 
 CONCURRENCY: Final = 100
-WARM_UP_JOBS: Final = 5_000
+WARM_UP_ROUNDS: Final = (5_000, 5_000)
 TIMEOUT_S: Final = 300.0
 KINDS: Final = ("coroutine", "thread")
 
@@ -85,14 +85,14 @@ def closings(stage: Stage, *, expected: int) -> Watcher:
     return Watcher(Watch.from_end(stage.connection, stage.partitions("executions"), expected=expected))
 
 
-def warm_up_handlers(stage: Stage, target: bytes) -> None:
-    """Runs from before the measurement, as in processes that were not started just now."""
-    for series in ("cold-handlers", "warm-handlers"):
+def warm_up_handlers(stage: Stage, target: bytes, *, rounds: Sequence[int] = WARM_UP_ROUNDS) -> None:
+    """Runs from before the measurement, as in processes that were not started just now. rounds: runs of each."""
+    for number, count in enumerate(rounds):
         at_ms = wall_now_ms()
-        with closings(stage, expected=WARM_UP_JOBS) as watcher:
-            jobs: Iterator[Job] = (one_off(series, each, at_ms, target=target) for each in range(WARM_UP_JOBS))
-            enqueue(stage, jobs, expected=WARM_UP_JOBS, say=say)
-            if drained(stage, watcher, timeout_s=TIMEOUT_S).records < WARM_UP_JOBS:
+        with closings(stage, expected=count) as watcher:
+            jobs: Iterator[Job] = (one_off(f"warm-{number}", each, at_ms, target=target) for each in range(count))
+            enqueue(stage, jobs, expected=count, say=say)
+            if drained(stage, watcher, timeout_s=TIMEOUT_S).records < count:
                 raise BenchError("the runs of the warm-up did not all end")
 
 
