@@ -16,7 +16,10 @@ from tests.integration.installation import Installation, eventually
 from tests.integration.scheduler_process import SchedulerProcess
 from tests.integration.test_api_jobs import create, problem
 
+from noontide.adapters.system_clock import wall_now_ms
+from noontide.apps.agents.ledger import Ledger, ended_of
 from noontide.apps.cli.main import main
+from noontide.records.agents_state import minute_of
 
 FAR = {"schedule": {"every": "P1D"}, "timing": "exact"}
 
@@ -213,6 +216,71 @@ def test_the_cluster(api: httpx.Client) -> None:
     assert "lanes" in api.get("/v1/workers").json()
     assert api.get("/v1/meta").json()["slots"] == 2
     assert 'noontide_api_requests_total{method="GET",route="/v1/meta",status="200"} 1.0' in api.get("/metrics").text
+
+
+def test_what_a_jobs_runs_came_to(api: httpx.Client, site: Installation) -> None:
+    """`/v1/jobs/{id}/stats`: all windows, of what agents have written, and nothing of another job or tenant."""
+    create(api, id="counted", target="handler:nobody", tenant="billing", **FAR)
+    create(api, id="uncounted", target="handler:nobody", **FAR)
+    now = api.get("/v1/jobs/counted").json()["created_at"]
+    ends = [
+        ("counted", "billing", "dead", 3),
+        ("counted", "billing", "succeeded", 700),
+        ("other", "billing", "dead", 1),
+    ]
+    batch = []
+    for offset, (job_id, tenant, state, late_ms) in enumerate(ends):
+        said = {"run_id": f"{job_id}:{offset}", "job_id": job_id, "tenant": tenant, "due": now, "ended_at": now}
+        found = ended_of(0, offset, orjson.dumps({**said, "state": state, "late_ms": late_ms}))
+        assert found is not None
+        batch.append(found)
+    for key, row in Ledger().count(batch, now_minute=minute_of(wall_now_ms())).items():
+        site.produce(site.name("agents-state"), key=key.encode(), value=orjson.dumps(row), partition=0)
+
+    def windows(job_id: str) -> dict[str, dict[str, Any]]:
+        answer = api.get(f"/v1/jobs/{job_id}/stats")
+        assert answer.status_code == 200, answer.text
+        return {each["window"]: each for each in answer.json()["windows"]}
+
+    eventually(lambda: windows("counted")["5m"]["runs"] == 2, what="the node has read what agents wrote")
+    for each in windows("counted").values():
+        assert (each["job_id"], each["tenant"], each["dead"], each["succeeded"]) == ("counted", "billing", 1, 1)
+        assert each["failure_rate"] == 0.5
+    assert {each["runs"] for each in windows("uncounted").values()} == {0}
+    assert problem(api.get("/v1/jobs/no-such-job/stats")) == (404, "not-found")
+
+
+def test_a_part_runs_again_and_is_watched_over_the_api(api: httpx.Client, site: Installation) -> None:
+    target = f"kafka://{site.foreign('orders')}"
+    server = ("--server", str(api.base_url))
+
+    def said(*arguments: str) -> list[Any]:
+        done = CliRunner().invoke(main, [*arguments, *server, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return [orjson.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    create(api, id="again-extract", target=target)
+    for job_id, upstream in (("again-clean", "again-extract"), ("again-report", "again-clean")):
+        answer = api.post("/v1/jobs", json={"id": job_id, "after": [upstream], "target": target})
+        assert answer.status_code == 201, answer.text
+    before = run_of(api, "again-extract")
+    part = {"due": before["due"], "jobs": ["again-extract", "again-clean", "again-report"]}
+    again = ("runs", "rerun", before["run_id"], "--subtree")
+    assert said(*again, "--dry-run") == [{"run_id": None, **part}]
+    ((begun),) = said(*again)
+    assert begun["run_id"] not in (None, before["run_id"])
+    eventually(lambda: len(said("runs", "list", "--job", "again-report")) == 1, what="the last of the part runs")
+    (last,) = said("runs", "list", "--job", "again-report")
+    assert (last["state"], last["due"]) == ("succeeded", before["due"])
+    watched = said("runs", "watch", "--job", "again-extract", "--since", "10m", "--count", "2")
+    assert [each["run_id"] for each in watched] == [before["run_id"], begun["run_id"]]
+    watch = ("runs", "watch", "--job", "again-clean", "--since", "10m", "--count", "1")
+    shown = CliRunner().invoke(main, [*watch, *server])
+    assert shown.exit_code == 0, shown.output
+    assert {"succeeded", "again-clean"} <= set(shown.output.split())
+    nobody = CliRunner().invoke(main, ["runs", "rerun", "again-extract:m1-api", *server])
+    assert nobody.exit_code != 0
+    assert "m1-api" in nobody.output
 
 
 def test_commands_over_the_api(api: httpx.Client, tmp_path: Path) -> None:

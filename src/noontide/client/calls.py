@@ -121,17 +121,16 @@ def resume_job(job_id: str, *, note: str | None = None) -> Call[Job]:
     return _noted(job_id, "resume", note)
 
 
-def trigger_job(
-    job_id: str, *, payload: object = None, reason: str | None = None, idempotency_key: str | None = None
-) -> Call[str]:
-    """Run it now, besides its schedule; gives the run id. payload: None = the job's own."""
+def trigger_job(job_id: str, *, idempotency_key: str | None = None, **more: Any) -> Call[str]:
+    """Run it now, besides its schedule; gives the run id.
+
+    more: payload (None = the job's own), reason, due (the logical time, RFC 3339; None = now), members (jobs downstream
+    that run again after it, for that time).
+    """
     return Call(
-        method="POST",
-        path=f"{_job(job_id)}/trigger",
-        headers={"idempotency-key": idempotency_key or new_key()},
-        body=_said(payload=payload, reason=reason),
-        read=_reader(Triggered, lambda found: found.run_id),
-    )
+        method="POST", path=f"{_job(job_id)}/trigger", headers={"idempotency-key": idempotency_key or new_key()},
+        body=_said(**more), read=_reader(Triggered, lambda found: found.run_id),
+    )  # fmt: skip
 
 
 def backfill_job(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,16 +36,20 @@ def graph(job_id: str | None, mermaid: bool, as_json: bool, cluster: Cluster) ->
 
 def graph_over_api(client: Client, job_id: str | None, mermaid: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
     """The same over the HTTP API, for one job."""
-    from noontide.apps.job_graph import Node, graph_of
-
     if job_id is None:
         raise click.UsageError("over the API the graph is that of one job: name it, or leave --server out")
+    _draw(_graph_of_job(client, job_id), mermaid=mermaid, as_json=as_json)
+
+
+def _graph_of_job(client: Client, job_id: str) -> JobGraph:
+    from noontide.apps.job_graph import Node, graph_of
+
     nodes = [
         Node(job_id=each["id"], after=tuple(each["after"]), state=each["state"] or "", reason=each["reason"])
         for each in client.job_graph(job_id)["jobs"]
         if each["exists"]
     ]
-    _draw(graph_of(nodes), mermaid=mermaid, as_json=as_json)
+    return graph_of(nodes)
 
 
 def _draw(found: JobGraph, *, mermaid: bool, as_json: bool) -> None:
@@ -80,12 +86,12 @@ def rerun(run_id: str, cluster: Cluster, **given: Any) -> None:
     from noontide.core.instants import format_instant
 
     reader = _reader(cluster)
-    job_id, due_ms = _logical_time(reader, run_id)
+    job_id, due_ms = _logical_time(run_id, partial(_recorded_due_ms, reader))
     members = _graph(reader).below(job_id) if given["subtree"] else [job_id]
     if given["dry_run"]:
         _say(members, format_instant(due_ms), None, as_json=given["as_json"])
         return
-    body = {"due": format_instant(due_ms), "reason": given["reason"], "members": members if given["subtree"] else None}
+    body = _again(due_ms, members, given)
     value = orjson.dumps({name: each for name, each in body.items() if each is not None})
     answers = ask(
         reader.connection, reader.layout, Request(job_id, value, kind="trigger"),
@@ -96,6 +102,27 @@ def rerun(run_id: str, cluster: Cluster, **given: Any) -> None:
     _say(members, format_instant(due_ms), begun, as_json=given["as_json"])
 
 
+def rerun_over_api(client: Client, run_id: str, **given: Any) -> None:
+    """The same over the HTTP API."""
+    from noontide.core.instants import format_instant
+
+    job_id, due_ms = _logical_time(run_id, partial(_told_due_ms, client))
+    members = _graph_of_job(client, job_id).below(job_id) if given["subtree"] else [job_id]
+    begun = None if given["dry_run"] else client.trigger_job(job_id, **_again(due_ms, members, given))
+    _say(members, format_instant(due_ms), begun, as_json=given["as_json"])
+
+
+def _again(due_ms: int, members: list[str], given: dict[str, Any]) -> dict[str, Any]:
+    """What a trigger says to make the run again."""
+    from noontide.core.instants import format_instant
+
+    return {
+        "due": format_instant(due_ms),
+        "reason": given["reason"],
+        "members": members if given["subtree"] else None,
+    }
+
+
 def _say(members: list[str], due: str, run_id: str | None, *, as_json: bool) -> None:
     if as_json:
         show_json({"run_id": run_id, "due": due, "jobs": members})
@@ -104,23 +131,33 @@ def _say(members: list[str], due: str, run_id: str | None, *, as_json: bool) -> 
     click.echo(f"would run {what}" if run_id is None else f"{run_id} runs; {what}")
 
 
-def _logical_time(reader: Reader, run_id: str) -> tuple[str, int]:
-    """The job of a run, and the time it was for; of a run by hand the history says it."""
+def _logical_time(run_id: str, due_ms_of: Callable[[str, str], int]) -> tuple[str, int]:
+    """The job of a run, and the time it was for; of a run by hand (job, run) somebody else knows it."""
     from noontide.core.ids import OccurrenceRunId, parse_run_id
-    from noontide.core.instants import parse_instant
 
     try:
         parsed = parse_run_id(run_id, "")
     except InvalidDefinition as refused:
         raise click.UsageError(f"{run_id!r} {refused.problems[0].message}") from refused
-    if isinstance(parsed, OccurrenceRunId):
-        return parsed.job_id, parsed.due_ms
-    slot = reader.layout.slot_of(reader.layout.partition_of(parsed.job_id))
-    lines = reader.last_executions([slot], limit=1_000, job_id=parsed.job_id)
-    for line in lines:
+    due_ms = parsed.due_ms if isinstance(parsed, OccurrenceRunId) else due_ms_of(parsed.job_id, run_id)
+    return parsed.job_id, due_ms
+
+
+def _recorded_due_ms(reader: Reader, job_id: str, run_id: str) -> int:
+    from noontide.core.instants import parse_instant
+
+    slot = reader.layout.slot_of(reader.layout.partition_of(job_id))
+    for line in reader.last_executions([slot], limit=1_000, job_id=job_id):
         if line.get("run_id") == run_id:
-            return parsed.job_id, parse_instant(line["due"], zone=None, pointer="/due")
+            return parse_instant(line["due"], zone=None, pointer="/due")
     raise Fault(f"there is no trace of {run_id!r} in the history")
+
+
+def _told_due_ms(client: Client, _job_id: str, run_id: str) -> int:
+    due = client.get_run(run_id).due
+    if due is None:
+        raise Fault(f"nothing says for which time {run_id!r} was")
+    return round(due.timestamp() * 1_000)
 
 
 def _graph(reader: Reader) -> JobGraph:

@@ -26,7 +26,7 @@ WAYS: Final = {
         for name in ("put_command", "add", "get", "list_command", "delete", "pause", "resume", "trigger")
     },
     f"{_PACKAGE}.backfill.backfill": f"{_PACKAGE}.backfill:backfill_over_api",
-    f"{_PACKAGE}.graph.graph": f"{_PACKAGE}.graph:graph_over_api",
+    **{f"{_PACKAGE}.graph.{name}": f"{_PACKAGE}.graph:{name}_over_api" for name in ("graph", "rerun")},
     **{
         f"{_PACKAGE}.calendars.{name}": f"{_PACKAGE}.calendars:{way}_over_api"
         for name, way in (("diff", "diff"), ("put", "put"), ("list_command", "list"), ("show", "show"))
@@ -35,7 +35,7 @@ WAYS: Final = {
     f"{_PACKAGE}.partitions.partitions": f"{_PACKAGE}.remote_cluster:partitions",
     f"{_PACKAGE}.tenants.share": f"{_PACKAGE}.remote_cluster:share",
     f"{_PACKAGE}.forecast.forecast": f"{_PACKAGE}.forecast:forecast_over_api",
-    f"{_PACKAGE}.runs.list_command": f"{_PACKAGE}.remote_runs:list_command",
+    **{f"{_PACKAGE}.runs.{name}": f"{_PACKAGE}.remote_runs:{name}" for name in ("list_command", "watch")},
     f"{_PACKAGE}.runs_story.show": f"{_PACKAGE}.remote_runs:show",
     **{f"{_PACKAGE}.runs_changes.{name}": f"{_PACKAGE}.remote_runs:{name}" for name in ("cancel", "retry", "redrive")},
     **{

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +13,21 @@ import msgspec
 
 from noontide.apps.cli.faults import REFUSED, Fault
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table
+from noontide.core.instants import format_instant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from noontide.client import Client, Redriven, Run
 
 HEADS = ("ended", "due", "state", "attempt", "worker", "run", "target", "reason")
 LIVE = ("pending", "queued", "running", "retry_wait")
 CLOSED = ("succeeded", "dead", "cancelled")
+WATCH_S, WATCH_MAX = 1.0, 5_000
+"""How often new runs are asked for, in s, and how many at most are read each time."""
+OVERLAP = timedelta(seconds=5)
+NEVER_ENOUGH = 1 << 62
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 def list_command(client: Client, *, job_id: str | None, live: bool, limit: int, as_json: bool) -> None:
@@ -30,6 +38,81 @@ def list_command(client: Client, *, job_id: str | None, live: bool, limit: int, 
         found = client.executions(job_id)
     runs = list(_reached(islice(found, limit)))
     _show(runs if live else runs[::-1], as_json=as_json, empty="no live runs" if live else "no runs")
+
+
+def watch(client: Client, *, job_id: str | None, since: str | None, count: int | None, as_json: bool) -> None:
+    """`runs watch`: asks every second. Decisions not to run an occurrence are with `runs list --job`."""
+    from noontide.apps.cli.runs import line_of
+
+    following = _Following(client, job_id)
+    following.begin(since)
+    left, pause = NEVER_ENOUGH if count is None else count, threading.Event()
+    with suppress(KeyboardInterrupt):
+        while left > 0:
+            for run in following.new()[:left]:
+                left -= 1
+                if as_json:
+                    show_json(_said(run))
+                else:
+                    click.echo(line_of(_as_execution(run)))
+            if left > 0:
+                pause.wait(WATCH_S)
+
+
+class _Following:
+    """What is closed from a time on, each once: what ended a little before the latest may still appear."""
+
+    def __init__(self, client: Client, job_id: str | None) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._since: datetime | None = None
+        self._seen: dict[tuple[str, str, datetime | None], datetime] = {}
+
+    def begin(self, since: str | None) -> None:
+        """Since: RFC 3339, or how long ago; None = from now on, by the newest run there is."""
+        from noontide.adapters.system_clock import wall_now_ms
+        from noontide.apps.cli.spans import parse_since_ms
+
+        if since is None:
+            self.new()
+        else:
+            since_ms = parse_since_ms(since, now_ms=wall_now_ms(), pointer="--since")
+            self._since = datetime.fromtimestamp(since_ms / 1_000, UTC)
+
+    def new(self) -> list[Run]:
+        """The oldest first, `WATCH_MAX` at most; beyond that the oldest are left out, and it says so."""
+        fresh: list[tuple[datetime, Run]] = []
+        for run in _reached(islice(self._client.runs(state=CLOSED, job=self._job_id), WATCH_MAX)):
+            at, key = run.ended_at or run.due, (run.run_id, run.state, run.ended_at)
+            if at is None or (self._since is not None and at < self._since):
+                break
+            if key not in self._seen:
+                fresh.append((at, run))
+                self._seen[key] = at
+        if len(fresh) == WATCH_MAX and self._since is not None:
+            note(f"more than {WATCH_MAX:,} at a time: the oldest are left out")
+        if fresh:
+            self._since = max(max(at for at, _ in fresh) - OVERLAP, self._since or _BEGINNING)
+            self._seen = {key: at for key, at in self._seen.items() if at >= self._since}
+        return [run for _, run in sorted(fresh, key=lambda each: each[0])]
+
+
+def _as_execution(run: Run) -> dict[str, object]:
+    """As lines of the topic say it."""
+    said = _said(run)
+    late = run.claimed_at and run.start_after and run.claimed_at - run.start_after
+    return {**said, **({"late_ms": max(0, round(late.total_seconds() * 1_000))} if late else {})}
+
+
+def _said(run: Run) -> dict[str, object]:
+    """Its fields that say something, instants spelled as in topics."""
+    fields = msgspec.structs.asdict(run).items()
+    said = {name: _spelled(value) if isinstance(value, datetime) else value for name, value in fields}
+    return {name: value for name, value in said.items() if value not in (None, [])}
+
+
+def _spelled(instant: datetime) -> str:
+    return format_instant(round(instant.timestamp() * 1_000))
 
 
 def _reached(found: Iterable[Run]) -> Iterator[Run]:
@@ -51,9 +134,9 @@ def show(client: Client, run_id: str, *, as_json: bool) -> None:
     """`runs show`."""
     run = client.get_run(run_id)
     if as_json:
-        show_json(msgspec.to_builtins(run))
+        show_json(_said(run))
         return
-    shown = {name: str(value) for name, value in msgspec.to_builtins(run).items() if value not in (None, [], "")}
+    shown = {name: str(value) for name, value in _said(run).items() if value != ""}
     shown.pop("attempts", None)
     shown.pop("ends", None)
     show_pairs(shown)
@@ -108,7 +191,7 @@ def _report(done: Redriven, *, as_json: bool) -> None:
 def _show(runs: Sequence[Run], *, as_json: bool, empty: str) -> None:
     if as_json:
         for run in runs:
-            show_json({name: value for name, value in msgspec.to_builtins(run).items() if value not in (None, [])})
+            show_json(_said(run))
         return
     show_table(HEADS, _rows(runs), empty=empty)
 
