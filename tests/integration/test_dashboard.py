@@ -363,7 +363,7 @@ def test_markup_stays_text(site: Site, visit: Callable[..., Visit]) -> None:
     assert page.evaluate("window.broken") is None
 
 
-@pytest.mark.parametrize("scheme, size", [("light", "wide"), ("dark", "narrow")])
+@pytest.mark.parametrize("scheme, size", [("light", "wide"), ("dark", "wide"), ("light", "narrow"), ("dark", "narrow")])
 def test_every_page_is_accessible_and_fits(site: Site, visit: Callable[..., Visit], scheme: str, size: str) -> None:
     site.put("nightly-report", note="Revenue of the day before.", labels={"team": "finance"})
     run_id = site.api.post("/v1/jobs/nightly-report/trigger").json()["run_id"]
@@ -371,14 +371,24 @@ def test_every_page_is_accessible_and_fits(site: Site, visit: Callable[..., Visi
     paths = {
         "overview": "/", "jobs": "/jobs?text=nightly-report", "a-job": "/jobs/nightly-report",
         "edit": "/jobs/nightly-report/edit", "runs": "/runs?job=nightly-report", "a-run": f"/runs/{run_id}",
-        "dead": "/dead", "tenants": "/tenants",
+        "new": "/new", "dead": "/dead", "tenants": "/tenants",
         "occurrences": "/jobs/nightly-report/why",
     }  # fmt: skip
     for name, path in paths.items():
-        page = screen.open(path)
-        assert (name, screen.violations()) == (name, [])
-        assert (name, screen.too_wide_by()) == (name, 0)
-        site.keep(page, f"{name}-{scheme}-{size}")
+        site.keep(screen.open(path), f"{name}-{scheme}-{size}")
+        look_at(screen, name)
+    entrance = visit(url=site.guarded, color_scheme=scheme, bypass_csp=True, viewport=screen.page.viewport_size)
+    site.keep(entrance.open("/jobs"), f"sign-in-{scheme}-{size}")
+    look_at(entrance, "sign-in")
+
+
+def look_at(screen: Visit, name: str) -> None:
+    """Nothing that axe finds, nothing to scroll to at the side, and the first thing that Tab reaches can be seen."""
+    assert (name, screen.violations()) == (name, [])
+    assert (name, screen.too_wide_by()) == (name, 0)
+    screen.page.keyboard.press("Tab")
+    outline = screen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert (name, outline) != (name, "none")
 
 
 def test_who_may_only_look_has_no_buttons(site: Site, visit: Callable[..., Visit]) -> None:

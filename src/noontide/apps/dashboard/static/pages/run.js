@@ -16,7 +16,8 @@ function storyOf(run, now) {
   const add = (at, what, kind, more) => at && found.push({ at: ms(at), what, kind, more });
   add(run.due, "due", "planned");
   if (run.start_after && run.start_after !== run.due) add(run.start_after, "may start", "planned", "the job's own spread");
-  add(run.claimed_at, "claimed by a scheduler", "waiting");
+  // A run by hand is due when the broker has its request, and claimed by the scheduler's clock: some ms may lie between them.
+  add(run.claimed_at && ms(run.claimed_at) < ms(run.due) ? run.due : run.claimed_at, "claimed by a scheduler", "waiting");
   for (const each of run.attempts || []) {
     add(each.granted, `attempt ${each.attempt} leased`, "running", each.worker ? `to ${each.worker}` : "");
     add(each.ended, `attempt ${each.attempt} failed`, "failed", [each.reason === "failed" ? null : each.reason, each.error].filter(Boolean).join(": "));
