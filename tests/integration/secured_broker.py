@@ -1,12 +1,12 @@
-"""A broker as production has it: TLS, a user per process, and access lists that allow what the documentation says."""
+"""A broker as production has it: TLS, a user per process, and the access lists that the product prints."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import trustme
 from confluent_kafka.admin import (
@@ -30,38 +30,23 @@ from cryptography.hazmat.primitives.serialization import (
 from noontide.adapters.kafka.connection import KafkaConnection
 from noontide.adapters.kafka.embedded import EmbeddedKafka
 from noontide.adapters.kafka.embedded.ports import HOST, wanted_ports
+from noontide.apps.acls import WRITE, Acl, acls
+from noontide.records.topics import DEFAULT_LANES, Layout
 
-PASSWORDS = {user: f"pw-{user}-s3cret" for user in ("admin", "scheduler", "worker", "billing", "operator")}
+PASSWORDS = {user: f"pw-{user}-s3cret" for user in ("admin", "scheduler", "worker", "api", "billing", "operator")}
 SCRAM_USERS = ("scheduler",)
 _LISTENER = "listener.name.secure"
-READ, WRITE, DESCRIBE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS
-TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+_RESOURCES = {
+    "topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
+}  # fmt: skip
 
 
-class Grant(NamedTuple):
-    """An entry of an access list; a name that ends in * is a prefix."""
-
-    user: str
-    resource: ResourceType
-    name: str
-    operations: tuple[AclOperation, ...]
-
-
-def grants(prefix: str, targets: str) -> list[Grant]:
-    """The table of docs/how-to/run-in-production.md. targets: prefix of the topics that runs are written to."""
-    return [
-        Grant("scheduler", TOPIC, f"{prefix}*", (READ, WRITE, AclOperation.DESCRIBE_CONFIGS)),
-        Grant("scheduler", TOPIC, f"{targets}*", (DESCRIBE, AclOperation.DESCRIBE_CONFIGS, WRITE)),
-        Grant("scheduler", TRANSACTION, f"{prefix}slot-*", (WRITE, DESCRIBE)),
-        Grant("scheduler", GROUP, f"{prefix}schedulers", (READ,)),
-        *(Grant("worker", TOPIC, f"{prefix}{topic}", (READ,)) for topic in ("runs.*", "worker-inbox", "config")),
-        Grant("worker", TOPIC, f"{prefix}worker-events.*", (WRITE, DESCRIBE)),
-        Grant("worker", GROUP, f"{prefix}workers*", (READ, DESCRIBE, ALTER, AclOperation.DESCRIBE_CONFIGS)),
-        *(Grant("billing", TOPIC, f"{prefix}{topic}", (READ,)) for topic in ("jobs", "rejected", "state", "config")),
-        Grant("billing", TOPIC, f"{prefix}requests.billing", (WRITE, DESCRIBE)),
-        Grant("operator", TOPIC, f"{prefix}*", (READ,)),
-        *(Grant("operator", TOPIC, f"{prefix}{each}", (WRITE,)) for each in ("config", "audit", "requests.public")),
-    ]
+def granted(layout: Layout, *, targets: str) -> list[Acl]:
+    """What `noontide topics acls` names, and what the scheduler needs for registered topics. targets: prefix."""
+    listed = acls(layout, domains=["billing"], lanes=DEFAULT_LANES)
+    mine = Acl(role="scheduler", resource="topic", name=targets, operations=(*WRITE, "DescribeConfigs"), prefixed=True)
+    return [*listed, mine]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,10 +77,10 @@ class SecuredKafka:
         path.write_text("".join(f"{name}={value}\n" for name, value in self.settings(user).items()))
         return path
 
-    def permit(self, wanted: list[Grant]) -> None:
-        """Write access lists."""
+    def permit(self, wanted: list[Acl]) -> None:
+        """Write access lists; `service:billing` is the user `billing`."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
-        bindings = [_binding(grant, operation) for grant in wanted for operation in grant.operations]
+        bindings = list({_binding(each, operation) for each in wanted for operation in each.operations})
         for future in admin.create_acls(bindings).values():
             future.result(10)
 
@@ -151,9 +136,13 @@ def _users() -> dict[str, str]:
     }
 
 
-def _binding(grant: Grant, operation: AclOperation) -> AclBinding:
-    prefixed = grant.name.endswith("*")
-    kind = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-    name = grant.name.removesuffix("*")
-    user = f"User:{grant.user}"
-    return AclBinding(grant.resource, name, kind, user, "*", operation, AclPermissionType.ALLOW)
+def _binding(acl: Acl, operation: str) -> AclBinding:
+    kind = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
+    user = f"User:{acl.role.removeprefix('service:')}"
+    return AclBinding(
+        _RESOURCES[acl.resource], acl.name, kind, user, "*", _operation(operation), AclPermissionType.ALLOW
+    )
+
+
+def _operation(name: str) -> AclOperation:
+    return AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()]

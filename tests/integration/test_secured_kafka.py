@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 from tests.integration.installation import eventually
-from tests.integration.secured_broker import PASSWORDS, SecuredKafka, grants, secured_kafka
+from tests.integration.secured_broker import PASSWORDS, SecuredKafka, granted, secured_kafka
 from tests.integration.worker_process import HANDLERS
 
 from noontide.apps.cli.main import main
+from noontide.records.topics import Layout
 from noontide.testing.child_process import ChildProcess, noontide
 
 PREFIX = "sec."
+SECRET = "a secret of the test"
 PAYLOAD = "p4yload-nobody-may-log"
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     with secured_kafka(tmp_path_factory.mktemp("secured")) as running:
-        running.permit(grants(PREFIX, "orders."))
+        running.permit(granted(Layout(prefix=PREFIX, slots=2), targets="orders."))
         yield running
 
 
@@ -54,13 +58,22 @@ def test_every_process_through_tls_and_sasl_with_its_own_rights(secured: Secured
     (tmp_path / "handlers_of_a_test.py").write_text(HANDLERS)
     where = ("--bootstrap", secured.address, "--prefix", PREFIX, "--log-level", "debug")
     data = ("--data", str(tmp_path / "data"), "--kafka-config", str(secured.file("scheduler", tmp_path)))
-    scheduler = ChildProcess(command=noontide("scheduler", *where, *data), log=tmp_path / "scheduler.log")
+    scheduler = ChildProcess(
+        command=noontide("scheduler", *where, *data),
+        log=tmp_path / "scheduler.log",
+        variables={"NOONTIDE_INTERNAL_SECRET": SECRET},
+    )
     worker = ChildProcess(
         command=noontide("worker", "handlers_of_a_test", *where, "--no-http"),
         log=tmp_path / "worker.log",
         variables={**variables(secured, "worker"), "PYTHONPATH": str(tmp_path)},
     )
-    with scheduler.start(), worker.start():
+    api = ChildProcess(
+        command=noontide("api", *where, "--port", "0", "--no-access"),
+        log=tmp_path / "api.log",
+        variables=variables(secured, "api", NOONTIDE_INTERNAL_SECRET=SECRET),
+    )
+    with scheduler.start(), worker.start(), api.start():
         scheduler.until_logged(": owned after", count=2)
         billing = variables(secured, "billing")
         document: dict[str, object] = {
@@ -75,18 +88,35 @@ def test_every_process_through_tls_and_sasl_with_its_own_rights(secured: Secured
         eventually(
             lambda: "succeeded" in run(operator, "runs", "list", "--job", "b-1", "--json").stdout, what="the run"
         )
+        api.until_logged("API at ")
+        over_the_api(api.text)
         for refused in ("public", "api"):
             other = run(billing, "jobs", "put", "-", "--domain", refused, stdin=json.dumps(document))
             assert other.exit_code != 0, refused
             assert "uthoriz" in other.output
         foreign = run(billing, "jobs", "put", "-", "--domain", "billing", stdin=json.dumps({**document, "tenant": "x"}))
         assert (foreign.exit_code, "/tenant" in foreign.output or "/id" in foreign.output) == (1, True), foreign.output
-        assert scheduler.terminate() == 0
-        assert worker.terminate() == 0
-    logged = scheduler.text + worker.text
+        assert [each.terminate() for each in (api, scheduler, worker)] == [0, 0, 0]
+    logged = scheduler.text + worker.text + api.text
     assert "slot 0" in logged
     for secret in (PAYLOAD, *PASSWORDS.values()):
         assert secret not in logged
+
+
+def over_the_api(log: str) -> None:
+    """A job is made and runs, and everything that a node reads can be read."""
+    found = re.search(r"API at (http://\S+)", log)
+    assert found is not None, log
+    with httpx.Client(base_url=found[1], timeout=30) as client:
+        made = client.post("/v1/jobs", json={"id": "a-1", "schedule": {"every": "P1D"}, "target": "handler:noop"})
+        assert made.status_code == 201, made.text
+        run_id = client.post("/v1/jobs/a-1/trigger").json()["run_id"]
+        eventually(lambda: client.get(f"/v1/runs/{run_id}").json()["state"] == "succeeded", what="the run by hand")
+        changed = client.put("/v1/tenants/billing", json={"weight": 2})
+        assert changed.status_code == 200, changed.text
+        for path in ("runs", "dead-letters", "workers", "partitions", "alerts", "stats", "tenants", "forecast"):
+            answer = client.get(f"/v1/{path}")
+            assert answer.status_code == 200, f"{path}: {answer.text}"
 
 
 @pytest.mark.slow

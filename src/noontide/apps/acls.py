@@ -37,7 +37,7 @@ def acls(layout: Layout, *, domains: Sequence[str], lanes: Sequence[str]) -> lis
     found += _topics("operator", layout, WRITE, "config", "audit", "requests.public")
     for domain in domains:
         found += _topics(f"service:{domain}", layout, WRITE, f"requests.{domain}")
-        found += _topics(f"service:{domain}", layout, READ, "jobs", "rejected", "results")
+        found += _topics(f"service:{domain}", layout, READ, "config", "jobs", "state", "rejected", "results")
     return found
 
 
