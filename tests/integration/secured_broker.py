@@ -33,7 +33,9 @@ from noontide.adapters.kafka.embedded.ports import HOST, wanted_ports
 from noontide.apps.acls import WRITE, Acl, acls
 from noontide.records.topics import DEFAULT_LANES, Layout
 
-PASSWORDS = {user: f"pw-{user}-s3cret" for user in ("admin", "scheduler", "worker", "api", "billing", "operator")}
+PASSWORDS = {
+    user: f"pw-{user}-s3cret" for user in ("admin", "scheduler", "worker", "api", "agents", "billing", "operator")
+}
 SCRAM_USERS = ("scheduler",)
 _LISTENER = "listener.name.secure"
 _RESOURCES = {

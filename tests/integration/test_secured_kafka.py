@@ -73,7 +73,12 @@ def test_every_process_through_tls_and_sasl_with_its_own_rights(secured: Secured
         log=tmp_path / "api.log",
         variables=variables(secured, "api", NOONTIDE_INTERNAL_SECRET=SECRET),
     )
-    with scheduler.start(), worker.start(), api.start():
+    agents = ChildProcess(
+        command=noontide("agents", *where, "--data", str(tmp_path / "agents")),
+        log=tmp_path / "agents.log",
+        variables=variables(secured, "agents"),
+    )
+    with scheduler.start(), worker.start(), api.start(), agents.start():
         scheduler.until_logged(": owned after", count=2)
         billing = variables(secured, "billing")
         document: dict[str, object] = {
@@ -96,8 +101,8 @@ def test_every_process_through_tls_and_sasl_with_its_own_rights(secured: Secured
             assert "uthoriz" in other.output
         foreign = run(billing, "jobs", "put", "-", "--domain", "billing", stdin=json.dumps({**document, "tenant": "x"}))
         assert (foreign.exit_code, "/tenant" in foreign.output or "/id" in foreign.output) == (1, True), foreign.output
-        assert [each.terminate() for each in (api, scheduler, worker)] == [0, 0, 0]
-    logged = scheduler.text + worker.text + api.text
+        assert [each.terminate() for each in (agents, api, scheduler, worker)] == [0, 0, 0, 0]
+    logged = scheduler.text + worker.text + api.text + agents.text
     assert "slot 0" in logged
     for secret in (PAYLOAD, *PASSWORDS.values()):
         assert secret not in logged
@@ -117,6 +122,10 @@ def over_the_api(log: str) -> None:
         for path in ("runs", "dead-letters", "workers", "partitions", "alerts", "stats", "tenants", "forecast"):
             answer = client.get(f"/v1/{path}")
             assert answer.status_code == 200, f"{path}: {answer.text}"
+        counted = "what the agents counted arrives"
+        eventually(
+            lambda: {each["tenant"] for each in client.get("/v1/stats").json()["items"]} >= {"billing"}, what=counted
+        )
 
 
 @pytest.mark.slow
