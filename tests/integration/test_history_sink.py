@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import date
+from pathlib import Path
 from typing import cast
 
 import orjson
@@ -15,6 +16,7 @@ from tests.postgres_scene import open_folder
 
 from noontide.adapters.kafka.connect_rest import ConnectRest
 from noontide.adapters.kafka.connection import KafkaConnection
+from noontide.adapters.kafka.embedded.connect import EmbeddedConnect
 from noontide.adapters.kafka.group_lag import group_lag
 from noontide.adapters.postgres.history import PostgresHistory
 from noontide.adapters.postgres.table import add_days, history_database
@@ -28,6 +30,7 @@ from noontide.records.history import CONNECTOR_NAME
 from noontide.records.topics import load_catalogue
 
 ROWS_WITHIN_S = 30
+SINKS = Path(__file__).parents[2] / "topics" / "sinks"
 
 
 class Sink:
@@ -61,6 +64,25 @@ def sink(kafka: RunningKafka) -> Iterator[Sink]:
         DevHistory(folder, bootstrap=kafka.bootstrap, prefix="tsink.") as history,
     ):
         yield Sink(installation, history)
+
+
+@pytest.mark.slow
+def test_the_sink_that_writes_files(kafka: RunningKafka, tmp_path: Path) -> None:
+    """`topics/sinks/executions-files.json` as it is shipped, but for the topic's prefix: a line per record."""
+    shipped = orjson.loads((SINKS / "executions-files.json").read_bytes())
+    config = {**shipped["config"], "topics": "fsink.executions"}
+    lines = tmp_path / "executions.jsonl"
+    written = [orjson.dumps(execution(f"f{number}", state="succeeded")) for number in range(3)]
+    with (
+        Installation.create(kafka.bootstrap, "fsink.") as installation,
+        EmbeddedConnect(
+            tmp_path / "connect", kafka.bootstrap, {shipped["name"]: config}, {"NOONTIDE_HISTORY_FILE": str(lines)}
+        ),
+    ):
+        for value in written:
+            installation.produce(installation.name("executions"), key=b"k", value=value, partition=0)
+        eventually(lambda: lines.exists() and len(lines.read_bytes().splitlines()) == 3, what="three lines")
+        assert lines.read_bytes().splitlines() == written
 
 
 def execution(run_id: str, **fields: object) -> dict[str, object]:
