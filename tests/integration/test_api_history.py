@@ -87,6 +87,24 @@ def test_one_cursor_over_both(site: tuple[httpx.Client, Installation], database:
         assert [run.run_id for run in client.executions("both")] == recent[::-1] + old[::-1]
 
 
+def test_the_list_of_runs_goes_on_into_the_history(
+    site: tuple[httpx.Client, Installation], database: EmbeddedPostgres
+) -> None:
+    api, installation = site
+    create(api, id="listed", target=f"kafka://{installation.foreign('orders')}", **FAR)
+    recent = [str(run_of(api, "listed")["run_id"]) for _ in range(RECENT)]
+    old = remember(database, installation, "listed")
+    for limit in (1, 3, 1_000):
+        for query in ({}, {"state": "succeeded"}, {"tenant": "default"}):
+            turned = pages(api, "/v1/runs", job="listed", limit=limit, **query)
+            assert [item["run_id"] for page in turned for item in page] == recent[::-1] + old[::-1], (query, limit)
+    for query in ({"state": "failed"}, {"tenant": "billing"}):
+        assert not any(pages(api, "/v1/runs", job="listed", limit=3, **query)), query
+    with Client(str(api.base_url)) as client:
+        assert [run.run_id for run in client.runs(job="listed")] == recent[::-1] + old[::-1]
+    assert api.get("/v1/runs").json()["older"] == "history"
+
+
 def test_a_database_that_does_not_answer_holds_nobody_up(
     site: tuple[httpx.Client, Installation], database: EmbeddedPostgres
 ) -> None:

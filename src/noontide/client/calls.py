@@ -196,7 +196,7 @@ def jobs(
 
 
 def runs(*, state: Iterable[str] = (), tenant: str | None = None, job: str | None = None) -> Pages[Run]:
-    """Live runs by id, then closed ones, the newest first. state: only these; "failed" means dead."""
+    """Live runs by id, closed ones, the newest first, then the history's. state: only these; "failed" means dead."""
     return Pages(path="/v1/runs", params=_params({"state": list(state), "tenant": tenant, "job": job}), kind=Run)
 
 

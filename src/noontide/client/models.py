@@ -88,7 +88,7 @@ class Times(msgspec.Struct, kw_only=True):
 class Page(msgspec.Struct, Generic[T], kw_only=True):
     """Some items of a list; next_cursor: None = these are the last.
 
-    older: of executions, what is known beyond the recent ones: history, unreachable, not_kept.
+    older: of executions and runs, what is known beyond the recent ones: history, unreachable, not_kept.
     """
 
     items: list[T]

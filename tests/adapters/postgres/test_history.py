@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 import psycopg
 import pytest
@@ -116,6 +118,41 @@ async def test_pages_meet_without_gap_or_overlap_across_days(url: str) -> None:
             seen += [str(item["run_id"]) for item in page]
             last = place_of(page[-1])
     assert seen == [f"{job}{number}" for number in reversed(range(10)) for job in ("b", "a")]
+
+
+async def test_runs_that_ended_before_an_instant_in_whatever_state_and_order_they_were_due(url: str) -> None:
+    noon = datetime(2026, 3, 3, 12, tzinfo=UTC)
+    chance = random.Random(5)
+    wanted: list[tuple[datetime, str]] = []
+    for number in range(60):
+        due = noon + timedelta(minutes=chance.randrange(-600, 600))  # some are due later than they ended
+        ended = noon + timedelta(minutes=chance.randrange(-600, 600))
+        state = chance.choice(("succeeded", "dead", "cancelled", "skipped"))
+        run_id = f"r{number}"
+        add(url, run_id, due.isoformat(), state=state, tenant="tu"[number % 2])
+        if number % 5:
+            with history_database(url) as connection:
+                statement = "UPDATE noontide.executions SET ended_at = %s WHERE run_id = %s"
+                connection.execute(statement, (ended, run_id))
+        if state != "skipped" and (ended if number % 5 else due) < noon:
+            wanted.append((due, run_id))
+    closed = ("cancelled", "dead", "succeeded")
+    asked = ExecutionFilter(states=closed, ended_before_ms=round(noon.timestamp() * 1000))
+    ids = [run_id for _, run_id in sorted(wanted, reverse=True)]
+    async with PostgresHistory(url) as history:
+
+        async def pages(wanted: ExecutionFilter) -> list[str]:
+            found: list[str] = []
+            after: Place | None = None
+            while page := await history.page(wanted, limit=4, after=after):
+                found += [str(each["run_id"]) for each in page]
+                after = place_of(page[-1])
+            return found
+
+        assert await pages(asked) == ids
+        for tenants, odd in ((("t",), 0), (("u",), 1)):
+            assert await pages(replace(asked, tenants=tenants)) == [each for each in ids if int(each[1:]) % 2 == odd]
+        assert await pages(replace(asked, tenants=("t", "u"), job_id="a")) == ids
 
 
 async def test_filters(url: str) -> None:

@@ -20,7 +20,7 @@ from noontide.apps.api.job_lists import PAGE_MAX
 from noontide.core.access import Principal, Role
 from noontide.core.errors import NoontideError
 from noontide.core.instants import format_basic, format_instant
-from noontide.ports.history import Execution, ExecutionFilter, Place, place_of
+from noontide.ports.history import Execution, ExecutionFilter, Place, ended_ms_of, place_of
 from noontide.ports.record_log import Record, TopicPartition
 from noontide.records.topics import Layout
 from noontide.testing.memory_stage import MemoryStage
@@ -40,7 +40,11 @@ class Remembered:
 
     async def page(self, wanted: ExecutionFilter, *, limit: int, after: Place | None = None) -> Sequence[Execution]:
         await self._answering()
-        found = [each for each in self.lines if each["job_id"] == wanted.job_id]
+        found = [each for each in self.lines if wanted.job_id in (None, each["job_id"])]
+        if wanted.states:
+            found = [each for each in found if each["state"] in wanted.states]
+        if wanted.ended_before_ms is not None:
+            found = [each for each in found if ended_ms_of(each) < wanted.ended_before_ms]
         if wanted.tenants is not None:
             found = [each for each in found if each["tenant"] in wanted.tenants]
         if wanted.since_ms is not None and wanted.until_ms is not None:

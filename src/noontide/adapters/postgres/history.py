@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Self
+from typing import Final, LiteralString, Self
 
 import orjson
 import psycopg
@@ -16,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from noontide.adapters.postgres.errors import HistoryError
 from noontide.adapters.postgres.table import SCHEMA, TABLE
 from noontide.core.instants import format_instant
-from noontide.ports.history import Execution, ExecutionFilter, Place
+from noontide.ports.history import Execution, ExecutionFilter, Place, place_of
 from noontide.records.history import columns
 
 CONNECTIONS_MAX: Final = 8
@@ -69,11 +70,28 @@ class PostgresHistory:
     async def page(self, wanted: ExecutionFilter, *, limit: int, after: Place | None = None) -> Sequence[Execution]:
         """See `ExecutionHistory.page`; `limit` is cut to 1 .. 1,001."""
         size = max(1, min(limit, PAGE_MAX))
-        rows = await self._page([*_conditions(wanted), *_since(wanted.since_ms), *_behind(after)], size)
+        if wanted.job_id is None and len(wanted.states) > 1:
+            return await self._page_of_states(wanted, size, after)
+        rows = await self._early(wanted, size, after) if wanted.ended_before_ms is not None else []
+        known = [*_conditions(wanted), *_since(wanted.since_ms), *_ended(wanted.ended_before_ms), *_behind(after)]
+        rows += await self._page(known, size - len(rows)) if len(rows) < size else []
         if wanted.since_ms is not None and len(rows) < size:
             reaching = [*_conditions(wanted), *_reaching(wanted.since_ms), *_behind(after)]
             rows += await self._page(reaching, size - len(rows))
         return [_execution(row) for row in rows]
+
+    async def _page_of_states(self, wanted: ExecutionFilter, size: int, after: Place | None) -> Sequence[Execution]:
+        """Each state by itself has an index in the order of the places: what matches nothing is not read through."""
+        found: list[Execution] = []
+        for state in wanted.states:
+            found += await self.page(replace(wanted, states=(state,)), limit=size, after=after)
+        return sorted(found, key=place_of, reverse=True)[:size]
+
+    async def _early(self, wanted: ExecutionFilter, size: int, after: Place | None) -> list[dict[str, object]]:
+        """Runs that ended before a time that is not before their own: made by hand for a time to come."""
+        before = _instant(wanted.ended_before_ms or 0)
+        early: _Condition = (sql.SQL("ended_at < due AND ended_at < %s AND due >= %s"), (before, before))
+        return await self._page([*_conditions(wanted), *_since(wanted.since_ms), early, *_behind(after)], size)
 
     async def _page(self, conditions: Sequence[_Condition], size: int) -> list[dict[str, object]]:
         where = sql.SQL(" AND ").join(condition for condition, _ in conditions) if conditions else sql.SQL("true")
@@ -114,16 +132,31 @@ _TABLE: Final = sql.Identifier(SCHEMA, TABLE)
 def _conditions(wanted: ExecutionFilter) -> list[_Condition]:
     found: list[_Condition] = []
     if wanted.tenants is not None:
-        found.append((sql.SQL("tenant = ANY(%s)"), (list(wanted.tenants),)))
+        found.append(_one_of("tenant", wanted.tenants))
     if wanted.job_id is not None:
         found.append((sql.SQL("job_id = %s"), (wanted.job_id,)))
     if wanted.states:
-        found.append((sql.SQL("state = ANY(%s)"), (list(wanted.states),)))
+        found.append(_one_of("state", wanted.states))
         if "succeeded" not in wanted.states:
             found.append((sql.SQL("state <> 'succeeded'"), ()))  # names the partial index
     if wanted.until_ms is not None:
         found.append((sql.SQL("due < %s"), (_instant(wanted.until_ms),)))
     return found
+
+
+def _one_of(column: LiteralString, values: tuple[str, ...]) -> _Condition:
+    """One value is compared by itself: rows that an index finds so are in its order."""
+    if len(values) == 1:
+        return sql.SQL(column + " = %s"), values
+    return sql.SQL(column + " = ANY(%s)"), (list(values),)
+
+
+def _ended(before_ms: int | None) -> list[_Condition]:
+    """The second condition is for partitions and indexes; see `_early` for what it leaves out."""
+    if before_ms is None:
+        return []
+    before = _instant(before_ms)
+    return [(sql.SQL("coalesce(ended_at, due) < %s"), (before,)), (sql.SQL("due < %s"), (before,))]
 
 
 def _since(since_ms: int | None) -> list[_Condition]:

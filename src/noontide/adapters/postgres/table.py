@@ -26,6 +26,8 @@ _LOCK: Final = 0x6E6F6F6E  # advisory: two that keep the same table take turns
 _INDEXES: Final[dict[str, LiteralString]] = {
     "executions_of_job": '(job_id, due DESC, run_id COLLATE "C" DESC)',
     "executions_of_range": "(job_id, until) WHERE until IS NOT NULL",
+    "executions_of_state": '(state, due DESC, run_id COLLATE "C" DESC)',
+    "executions_ended_early": '(due DESC, run_id COLLATE "C" DESC) WHERE ended_at < due',
     "executions_by_due": "(tenant, due DESC, run_id DESC)",
     "executions_by_trouble": "(tenant, state, due DESC, run_id DESC) WHERE state <> 'succeeded'",
 }

@@ -55,6 +55,16 @@ def place_in(fields: dict[str, Any] | None) -> Place | None:
     return Place(due_ms, run_id)
 
 
+def instant_in(fields: dict[str, Any], name: str) -> int | None:
+    """An instant in a cursor, ms since the epoch; None when there is none."""
+    found = fields.get(name)
+    if found is None and fields.get("part") != "past":
+        return None
+    if type(found) is not int or not FIRST_MS <= found <= LAST_MS:
+        raise InvalidDefinition.of("/query/cursor", _REFUSAL)
+    return found
+
+
 def offsets_of(fields: dict[str, Any], name: str) -> dict[str, int]:
     """Offsets by slot in a cursor."""
     found = fields.get(name)

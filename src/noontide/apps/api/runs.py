@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import orjson
@@ -9,9 +11,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from noontide.apps.api.archive import HistoryAway
 from noontide.apps.api.bodies import body_of, json_response, object_of
-from noontide.apps.api.cursors import decode_cursor, encode_cursor, offsets_of, text_of
+from noontide.apps.api.cursors import decode_cursor, encode_cursor, instant_in, offsets_of, place_in, text_of
 from noontide.apps.api.job_lists import Cursor, Limit, Tenant, merged
-from noontide.apps.api.past import tenants_of
+from noontide.apps.api.past import Older, tenants_of
+from noontide.apps.api.past_runs import ended_since, past_runs, seam_ms
 from noontide.apps.api.principal import Operator, Principal, Viewer
 from noontide.apps.api.problems import ApiProblem, not_found, unavailable
 from noontide.apps.api.reading import tenant_meant, tenants_seen
@@ -22,6 +25,7 @@ from noontide.apps.port import wire
 from noontide.core.errors import InvalidDefinition
 from noontide.core.ids import RUN_ID_FORM, parse_run_id
 from noontide.core.run import RunState
+from noontide.ports.history import ExecutionFilter
 from noontide.records.requests import Kind
 
 router = APIRouter(prefix="/v1", tags=["runs"])
@@ -40,18 +44,25 @@ async def list_runs(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """First those that are live, by id; then those that are closed, newest first. `next_cursor` is null at the end."""
+    """First those that are live, by id; then those closed of late, newest first; then older ones of the history.
+
+    `next_cursor` is null at the end. `older`: `history` (older ones are in the list), or `not_kept`.
+    """
     states = _states(state)
     pages = _Pages(request, states, tenants_seen(who, tenant), job, limit)
     fields = decode_cursor("runs", cursor)
-    if fields is not None and fields.get("part") == "closed":
-        items, following = await pages.closed(offsets_of(fields, "before"))
+    if fields is not None and fields.get("part") == "past":
+        items, following = await past_runs(request, pages.wanted(instant_in(fields, "until")), limit, place_in(fields))
+    elif fields is not None and fields.get("part") == "closed":
+        items, following = await pages.closed(offsets_of(fields, "before"), until_ms=instant_in(fields, "until"))
     elif states & LIVE:
         ends = None if fields is None else offsets_of(fields, "ends")
         items, following = await pages.live(text_of(fields, "after"), ends)
     else:
         items, following = await pages.closed({})
-    return json_response({"items": items, "next_cursor": following and encode_cursor("runs", following)})
+    next_cursor = following and encode_cursor("runs", following)
+    older = Older.NOT_KEPT if services_of(request).archive is None else Older.HISTORY
+    return json_response({"items": items, "next_cursor": next_cursor, "older": older})
 
 
 class _Pages:
@@ -61,6 +72,8 @@ class _Pages:
         self, request: Request, states: frozenset[RunState], tenants: list[str] | None, job: str | None, limit: int
     ) -> None:
         self._owners = owners_of(request)
+        self._has_past = services_of(request).archive is not None
+        self._now_ms = services_of(request).now_ms()
         self._states = states
         self._tenants = tenants
         self._job = job
@@ -91,10 +104,22 @@ class _Pages:
         items = [run_view(run) for run in runs]
         if last is not None:
             return items, {"part": "live", "after": last, "ends": ends}
-        return items, {"part": "closed", "before": ends} if every and any(ends.values()) else None
+        goes_on = every and (self._has_past or any(ends.values()))
+        return items, {"part": "closed", "before": ends} if goes_on else None
 
-    async def closed(self, before: dict[str, int]) -> tuple[list[Any], dict[str, Any] | None]:
-        """Runs that are closed, the newest first."""
+    def wanted(self, until_ms: int | None) -> ExecutionFilter:
+        """What is looked for in the history."""
+        return ExecutionFilter(
+            tenants=None if self._tenants is None else tuple(self._tenants),
+            job_id=self._job,
+            states=tuple(sorted(self._states & CLOSED)),
+            ended_before_ms=until_ms,
+        )
+
+    async def closed(
+        self, before: dict[str, int], *, until_ms: int | None = None
+    ) -> tuple[list[Any], dict[str, Any] | None]:
+        """Runs that were closed of late, the newest first. until_ms: where the history takes over; None = find out."""
         slots = [slot for slot in self._slots if before.get(str(slot), 1) > 0]
         answers = await self._owners.ask_all(
             slots,
@@ -105,16 +130,22 @@ class _Pages:
                 before={str(slot): before[str(slot)] for slot in asked if str(slot) in before} or None,
                 tenants=self._tenants,
                 job_id=self._job,
+                since_ms=until_ms,
             ),
         )
         pages = [answer for answer in answers if isinstance(answer, wire.Lines)]
+        kept = {slot: each for page in pages for slot, each in page.kept.items()}
+        until_ms = seam_ms(kept, slots, self._now_ms, until_ms) if self._has_past else None
         more = {slot: offset for page in pages for slot, offset in page.more.items()}
-        lines = sorted((line for page in pages for line in page.lines), key=_newest_first)
+        lines = _newest_first(line for page in pages for line in page.lines if ended_since(line, until_ms))
         # Beyond the oldest line of a slot that may have more, others may still come before.
         shown = lines[: self._limit]
         following = _before(slots, before, shown, lines, more)
         items = [execution_view(orjson.loads(bytes(line.execution))) for line in shown]
-        return items, {"part": "closed", "before": following} if any(following.values()) else None
+        seam = {} if until_ms is None else {"until": until_ms}
+        if any(following.values()):
+            return items, {"part": "closed", "before": following, **seam}
+        return items, {"part": "past", **seam} if seam else None
 
 
 def _before(
@@ -138,8 +169,12 @@ def _before(
     return following
 
 
-def _newest_first(line: wire.Line) -> tuple[int, int, int]:
-    return -line.appended_ms, line.slot, -line.offset
+def _newest_first(lines: Iterable[wire.Line]) -> list[wire.Line]:
+    """By append time, each slot's in the order of its log, as cursors go: a new leader's clock may be behind."""
+    by_slot: dict[int, list[wire.Line]] = {}
+    for line in lines:
+        by_slot.setdefault(line.slot, []).append(line)
+    return list(heapq.merge(*(by_slot[slot] for slot in sorted(by_slot)), key=lambda line: -line.appended_ms))
 
 
 def _states(given: list[str] | None) -> frozenset[RunState]:

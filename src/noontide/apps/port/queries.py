@@ -10,6 +10,7 @@ from operator import add
 from typing import assert_never
 
 import msgspec
+import orjson
 
 from noontide.actors.settings import SchedulerSettings
 from noontide.actors.slot import Slot
@@ -21,7 +22,7 @@ from noontide.apps.port.recents import Entry, Recents
 from noontide.apps.port.scanning import Readable, rows_after
 from noontide.apps.port.shared import SharedQueries
 from noontide.ports.due_index import DueIndex, IndexFailed
-from noontide.ports.history import Place
+from noontide.ports.history import ENDED_SKEW_MS, Place, ended_ms_of
 from noontide.records import rows
 from noontide.records.job_row import decode_job_row
 from noontide.records.leases import decode_lease
@@ -302,13 +303,15 @@ class Queries:
     async def _history(self, question: wire.History) -> wire.Lines:
         lines: list[wire.Line] = []
         more: dict[str, int] = {}
+        kept: dict[str, wire.Kept] = {}
         for number in question.slots:
             await self._caught_up(self._open(number)[0])
+            kept[str(number)] = wire.Kept(*self._recents.kept(number))
             found, reached = self._closed_runs(number, question)
             lines += [_line(number, each) for each in found]
             if reached is not None:
                 more[str(number)] = reached
-        return wire.Lines(lines=lines, more=more)
+        return wire.Lines(lines=lines, more=more, kept=kept)
 
     def _closed_runs(self, slot: int, question: wire.History) -> tuple[list[Entry], int | None]:
         """The newest closed runs of a slot, and the offset before which there may be more."""
@@ -316,7 +319,9 @@ class Queries:
         found: list[Entry] = []
         scanned = self._recents.newest(slot, before=before, limit=SCANNED_MAX)
         for entry in scanned:
-            if execution_matches(entry.execution, question) is not None:
+            if question.since_ms is not None and entry.appended_ms < question.since_ms - ENDED_SKEW_MS:
+                return found, None
+            if execution_matches(entry.execution, question) is not None and _ended_since(entry, question.since_ms):
                 found.append(entry)
                 if len(found) == question.limit:
                     return found, entry.offset
@@ -329,6 +334,14 @@ class Queries:
         while self._recents.position(number) < end and waited_s < _CAUGHT_UP_S:
             await asyncio.sleep(_CAUGHT_UP_POLL_S)
             waited_s += _CAUGHT_UP_POLL_S
+
+
+def _ended_since(entry: Entry, since_ms: int | None) -> bool:
+    return (
+        since_ms is None
+        or entry.appended_ms >= since_ms + ENDED_SKEW_MS
+        or ended_ms_of(orjson.loads(entry.execution)) >= since_ms
+    )
 
 
 def chunk_end(scanned: int, last: str) -> str | None:

@@ -107,6 +107,10 @@ class Recents:
         found = [] if oldest is None else self._entries(slot, [oldest])
         return found[0].appended_ms if found else None
 
+    def kept(self, slot: int) -> tuple[int | None, bool, int]:
+        """Append time of the oldest line, whether nothing was forgotten, and for how long lines are kept (ms)."""
+        return self.complete_since_ms(slot), not self._oldest.get(slot), self._retention_ms
+
     def of_job(
         self,
         slot: int,

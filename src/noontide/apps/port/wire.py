@@ -91,7 +91,10 @@ class Executions(Question, tag="executions"):
 
 
 class History(Question, tag="history"):
-    """The last closed runs of some slots, each slot's newest first. before: offset of each slot."""
+    """The last closed runs of some slots, each slot's newest first. before: offset of each slot.
+
+    since_ms: those that ended then or later.
+    """
 
     slots: list[int]
     limit: int
@@ -99,6 +102,7 @@ class History(Question, tag="history"):
     before: dict[str, int] | None = None
     tenants: list[str] | None = None
     job_id: str | None = None
+    since_ms: int | None = None
 
 
 class Verdicts(Question, tag="verdicts"):
@@ -230,11 +234,23 @@ class Line(msgspec.Struct, kw_only=True):
     execution: msgspec.Raw
 
 
+class Kept(msgspec.Struct, array_like=True):
+    """What is known of a slot's executions. since_ms: append time of the oldest one (None = there are none).
+
+    whole: nothing was forgotten. retention_ms: what is older is forgotten.
+    """
+
+    since_ms: int | None
+    whole: bool
+    retention_ms: int
+
+
 class Lines(Answer, tag="lines"):
     """Executions, the newest first. more: of each slot, the offset before which more may be found."""
 
     lines: list[Line]
     more: dict[str, int] = {}
+    kept: dict[str, Kept] = {}
 
 
 class Decided(msgspec.Struct, array_like=True):
