@@ -6,7 +6,7 @@ What became of the runs is judged by the topics alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +57,13 @@ def site(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Itera
             assert "Traceback" not in second.log + scheduler.log
 
 
-def leased(api: httpx.Client, count: int) -> list[dict[str, Any]]:
-    """At least so many runs, with the workers that have them."""
+def leased(api: httpx.Client, count: int, *, meanwhile: Callable[[], object] = int) -> list[dict[str, Any]]:
+    """At least so many runs, with the workers that have them. meanwhile: done each second, well within a lease."""
     found: list[dict[str, Any]] = []
 
     def more() -> bool:
-        asked = {"handlers": ["crash"], "lane": LANE, "max": count - len(found), "wait_ms": 5_000}
+        meanwhile()
+        asked = {"handlers": ["crash"], "lane": LANE, "max": count - len(found), "wait_ms": 1_000}
         answer = api.post("/v1/workers/lease", json=asked)
         assert answer.status_code == 200, answer.text
         found.extend({**run, "worker": answer.json()["worker"]} for run in answer.json()["runs"])
@@ -84,12 +85,15 @@ def test_runs_leased_by_a_node_that_was_killed_run_again_and_end_once(site: Site
         site.first.kill()
         with pytest.raises(httpx.TransportError):
             waiting.result()
+
     # A worker that lives keeps its run through another node; the others have died with the node.
+    def lives() -> None:
+        assert beat(site.two, kept)["state"] == "running"
+
     again: list[dict[str, Any]] = []
     remaining = runs - {ended["run_id"], kept["run_id"]}
     while len(again) < len(remaining):
-        assert beat(site.two, kept)["state"] == "running"
-        again += leased(site.two, 1)
+        again += leased(site.two, 1, meanwhile=lives)
         for stale in lost:
             if any(each["run_id"] == stale["run_id"] for each in again):
                 assert problem(end(site.two, stale, "succeeded", result="stale")) == (409, "conflict")
