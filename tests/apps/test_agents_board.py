@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
 
+from noontide.apps import agents_board
 from noontide.apps.agents_board import ALERTS_MAX, AgentsBoard, AlertBook
-from noontide.ports.record_log import Doubt, Incoming, TopicPartition
+from noontide.ports.record_log import Doubt, Feed, Incoming, Replay, TopicPartition
 from noontide.records.topics import Layout
 
 
@@ -61,3 +63,32 @@ def test_the_latest_alerts_are_kept_once_each() -> None:
     ids = [int(each.alert_id) for each in book.latest()]
     assert len(ids) == ALERTS_MAX == len(set(ids))
     assert ids[0] == ALERTS_MAX + 4
+
+
+class Topics:
+    """A replay and a feed over topics that exist one after the other."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self.attached: list[str] = []
+
+    def stable_offsets(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: 5 for at in places if at.topic in self.there}
+
+    def attach(self, _sink: object, starts: Mapping[TopicPartition, int]) -> None:
+        self.attached += sorted({at.topic for at in starts})
+
+
+async def test_topics_that_come_later_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents_board, "LOOK_AGAIN_S", 0.001)
+    topics, layout = Topics(), Layout(prefix="t.")
+    topics.there = {"t.alerts"}
+    board = AgentsBoard(layout, feed=cast("Feed", topics), replay=cast("Replay", topics), now_ms=lambda: 0)
+    await board.start()
+    assert topics.attached == ["t.alerts"]
+    looking = asyncio.create_task(board.run())
+    await asyncio.sleep(0.01)
+    assert not looking.done()
+    topics.there |= {"t.agents-state", "t.agents-told"}
+    await asyncio.wait_for(looking, 10)
+    assert sorted(topics.attached) == ["t.agents-state", "t.agents-told", "t.alerts"]

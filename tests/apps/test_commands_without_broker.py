@@ -101,3 +101,12 @@ def test_an_empty_file_is_said(tmp_path: Path) -> None:
     done = noontide("jobs", "put", str(file))
     assert done.exit_code == 1
     assert "no definitions in" in done.stderr
+
+
+def test_a_command_that_needs_kafka_says_so_when_an_api_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = noontide("tokens", "list", "--server", "http://127.0.0.1:1")
+    assert (named.exit_code, "needs Kafka: leave --server out" in named.stderr) == (2, True)
+    monkeypatch.setenv("NOONTIDE_SERVER", "http://127.0.0.1:1")
+    around = noontide("tokens", "list")
+    assert around.exit_code == 3
+    assert f"NOONTIDE_SERVER means nothing to this command, which asks Kafka at {NOBODY}" in around.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.integration.test_api_jobs import create, problem
 from noontide.adapters.system_clock import wall_now_ms
 from noontide.apps.agents.ledger import Ledger, ended_of
 from noontide.apps.cli.main import main
+from noontide.core.instants import format_instant
 from noontide.records.agents_state import minute_of
 
 FAR = {"schedule": {"every": "P1D"}, "timing": "exact"}
@@ -216,6 +218,22 @@ def test_the_cluster(api: httpx.Client) -> None:
     assert "lanes" in api.get("/v1/workers").json()
     assert api.get("/v1/meta").json()["slots"] == 2
     assert 'noontide_api_requests_total{method="GET",route="/v1/meta",status="200"} 1.0' in api.get("/metrics").text
+
+
+def test_jobs_that_are_due_in_a_moment_with_nothing_else_going_on(api: httpx.Client, site: Installation) -> None:
+    """Case clk-10: created just before they are due, at odd parts of a second; all run within three seconds."""
+    for after_ms in (400, 600, 1_400):
+        at = format_instant(wall_now_ms() + after_ms)
+        body = {"id": f"soon-{after_ms}", "run_at": at, "target": f"kafka://{site.foreign('orders')}"}
+        assert api.post("/v1/jobs", json=body).status_code == 201
+
+    def late_s(after_ms: int) -> list[float]:
+        items = api.get(f"/v1/jobs/soon-{after_ms}/executions").json()["items"]
+        return [(datetime.fromisoformat(each["ended_at"]) - datetime.fromisoformat(each["due"])).total_seconds()
+                for each in items]  # fmt: skip
+
+    eventually(lambda: all(late_s(after_ms) for after_ms in (400, 600, 1_400)), what="all three have run")
+    assert all(0 <= each < 3 for after_ms in (400, 600, 1_400) for each in late_s(after_ms))
 
 
 def test_what_a_jobs_runs_came_to(api: httpx.Client, site: Installation) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import insort
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from noontide.ports.record_log import Feed, Incoming, Replay, TopicPartition
+from noontide.ports.record_log import Doubt, Feed, Incoming, Replay, TopicPartition
 from noontide.records.agents_state import JOBS, USAGE, WINDOWS, RowKey, Tally, Window, minute_of
 from noontide.records.topics import Layout
 
@@ -20,7 +21,12 @@ ALERTS_BACK: Final = 200
 """Records that are read back of each partition at the start; it has 12."""
 TOLD_MAX: Final = 20_000
 _MINUTES_MAX: Final = max(window.minutes + window.pane_minutes for window in WINDOWS)
+LOOK_AGAIN_S: Final = 30.0
+"""Between two looks for topics that do not exist yet."""
 _Pane = tuple[str, int]
+_Followed = tuple[str, Callable[[list[Incoming]], None], int | None]
+"""Topic, who takes its records, and how many are read back; None = all."""
+log = logging.getLogger("noontide.api")
 
 
 class Alert(NamedTuple):
@@ -145,7 +151,7 @@ class AlertBook:
 
 
 class AgentsBoard:
-    """Follows the three topics."""
+    """Follows the three topics; those that do not exist yet as soon as they do."""
 
     def __init__(self, layout: Layout, *, feed: Feed, replay: Replay, now_ms: Any) -> None:
         self.usage = UsageBook()
@@ -154,19 +160,33 @@ class AgentsBoard:
         self._feed = feed
         self._replay = replay
         self._now_ms = now_ms
-
-    async def start(self) -> None:
-        """Begin to follow; what is there arrives soon after. Topics that do not exist are left out. Raises Doubt."""
-        found = []
-        for topic, sink, back in (
+        self._missing: list[_Followed] = [
             ("agents-state", self._take_state, None),
             ("agents-told", self.alerts.take_told, None),
             ("alerts", self.alerts.take, ALERTS_BACK),
-        ):
+        ]
+
+    async def run(self) -> None:
+        """Look for topics that did not exist at the start, until there is none."""
+        while self._missing:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                await self.start()
+            except Doubt as doubt:
+                log.debug("agents_topics_not_read: %s", doubt)
+
+    async def start(self) -> None:
+        """Begin to follow; what is there arrives soon after. Topics that do not exist are left out. Raises Doubt."""
+        found, missing = [], list[_Followed]()
+        for followed in self._missing:
+            topic, sink, back = followed
             name, count = self._layout.name(topic), self._layout.topic_partitions(topic)
             places = [TopicPartition(name, number) for number in range(count)]
             ends = await asyncio.to_thread(self._replay.stable_offsets, places)
+            if not ends:
+                missing.append(followed)
             found.append((sink, {at: 0 if back is None else max(0, end - back) for at, end in ends.items()}))
+        self._missing = missing
         for sink, starts in found:  # only when all is known: who starts again must not be attached already
             if starts:
                 self._feed.attach(sink, starts)

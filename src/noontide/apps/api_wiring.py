@@ -113,6 +113,8 @@ async def open_app(options: ApiOptions) -> AsyncIterator[FastAPI]:
         await patiently(owners_directory.start)
         board = AgentsBoard(options.layout, feed=feed, replay=replay, now_ms=wall_now_ms)
         await patiently(board.start)
+        looking = asyncio.create_task(board.run(), name="agents-board")
+        stack.push_async_callback(_ended, looking)
         owners = Owners(options.layout, owners_directory, options.settings, secret=options.secret)
         stack.callback(owners.close)
         verdicts = Verdicts(owners, secret=options.secret)

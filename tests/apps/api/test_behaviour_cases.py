@@ -54,6 +54,19 @@ async def test_what_makes_no_schedule_is_refused_with_the_field(http: httpx.Asyn
         assert (await http.get("/v1/jobs/case")).status_code == 404
 
 
+@pytest.mark.parametrize("name", ["cron-71", "cron-75"])
+async def test_what_may_be_accepted_or_refused_with_the_field(http: httpx.AsyncClient, name: str) -> None:
+    for definition in sent(name):
+        answer = await post(http, definition)
+        if answer.status_code == 201:
+            assert answer.json()["next_due"] is not None, definition
+            await http.delete("/v1/jobs/case")
+        else:
+            assert name == "cron-75"
+            assert problem(answer) == (422, "invalid")
+            assert all(each["pointer"].startswith("/schedule") for each in answer.json()["errors"]), definition
+
+
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 async def test_a_day_that_never_comes_is_refused_or_has_no_next_time(http: httpx.AsyncClient, name: str) -> None:
     for definition in sent(name):

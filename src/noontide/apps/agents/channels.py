@@ -85,6 +85,7 @@ class Channels:
                 pause_s = None if isinstance(error, NotTold) else next(pauses_s, None)
                 log.warning("alert_not_sent channel=%s alert=%s: %s", name, alert["alert_id"], error)
                 if pause_s is None:
+                    log.error("alert_given_up channel=%s alert=%s: %s", name, alert["alert_id"], error)
                     return str(error)[:REASON_MAX] or type(error).__name__
                 await asyncio.sleep(pause_s)
             else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec
 import click
 
 from noontide.apps.cli.faults import DONE, NO_ANSWER, REFUSED, USAGE, Fault
-from noontide.apps.cli.remote import server_option, way_of
+from noontide.apps.cli.remote import hidden_server_option, refuse_server, server_option, way_of
 from noontide.core.errors import InvalidDefinition, NoontideError
 
 if TYPE_CHECKING:
@@ -92,10 +92,12 @@ def broker_options(command: _Command) -> _Command:
     def run(bootstrap: str, prefix: str, kafka_config: Path | None, server: str | None = None, **options: Any) -> Any:
         if way is not None and server:
             return way(server, **options)
+        if way is None:
+            refuse_server(command.__name__, server, bootstrap)
         cluster = Cluster(bootstrap=bootstrap, prefix=prefix, security=security_of(kafka_config))
         return guarded(command, cluster)(cluster=cluster, **options)
 
-    chosen = BROKER_OPTIONS if way is None else (server_option, *BROKER_OPTIONS)
+    chosen = (hidden_server_option if way is None else server_option, *BROKER_OPTIONS)
     return reduce(lambda inner, option: option(inner), reversed(chosen), run)
 
 

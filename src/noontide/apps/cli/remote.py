@@ -50,6 +50,20 @@ server_option = click.option(
 )  # fmt: skip
 
 
+hidden_server_option = click.option("--server", hidden=True)
+"""Of a command that needs Kafka, so that it can say so."""
+PROCESSES: Final = frozenset({"scheduler", "worker", "api", "agents", "dev", "demo"})
+"""Commands that may well find the address of an API in their environment."""
+
+
+def refuse_server(command: str, server: str | None, bootstrap: str) -> None:
+    """A command that needs Kafka: no address of an API is of use to it. Raises click.UsageError for `--server`."""
+    if server is not None:
+        raise click.UsageError("this command needs Kafka: leave --server out")
+    if os.environ.get("NOONTIDE_SERVER") and command not in PROCESSES:
+        click.echo(f"NOONTIDE_SERVER means nothing to this command, which asks Kafka at {bootstrap}", err=True)
+
+
 def way_of(command: Callable[..., Any]) -> Callable[..., Any] | None:
     """What carries a command out over the API; None when it needs Kafka."""
     place = WAYS.get(f"{command.__module__}.{command.__name__}")

@@ -82,14 +82,16 @@ class _Following:
     def new(self) -> list[Run]:
         """The oldest first, `WATCH_MAX` at most; beyond that the oldest are left out, and it says so."""
         fresh: list[tuple[datetime, Run]] = []
+        read = 0
         for run in _reached(islice(self._client.runs(state=CLOSED, job=self._job_id), WATCH_MAX)):
             at, key = run.ended_at or run.due, (run.run_id, run.state, run.ended_at)
             if at is None or (self._since is not None and at < self._since):
                 break
+            read += 1
             if key not in self._seen:
                 fresh.append((at, run))
                 self._seen[key] = at
-        if len(fresh) == WATCH_MAX and self._since is not None:
+        if read == WATCH_MAX and self._since is not None:
             note(f"more than {WATCH_MAX:,} at a time: the oldest are left out")
         if fresh:
             self._since = max(max(at for at, _ in fresh) - OVERLAP, self._since or _BEGINNING)

@@ -75,10 +75,14 @@ function useSearch(asked, cursor) {
           const busy = Boolean(at) && items.length < PAGE;
           if (first || !busy) setFound({ items: items.slice(), next: at, scanned, busy, key, error: null });
         } while (at && items.length < PAGE);
-        if (performance.now() - began < QUICK_MS) again = setTimeout(() => look(false), LOOK_AGAIN_MS);
+        if (performance.now() - began < QUICK_MS) again = setTimeout(later, LOOK_AGAIN_MS);
       } catch (error) {
         if (!abort.signal.aborted) setFound((before) => ({ items: [], next: null, scanned, key, ...before, busy: false, error }));
       }
+    }
+    function later() { // nothing is asked while nobody looks
+      if (document.hidden) again = setTimeout(later, LOOK_AGAIN_MS);
+      else look(false);
     }
     look(true);
     stop.current = () => { abort.abort(); setFound((before) => before && { ...before, busy: false, stopped: true }); };
