@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -279,6 +280,71 @@ def test_two_edit_the_same_job(site: Site, visit: Callable[..., Visit]) -> None:
     assert (now["schedule"], now["note"]) == ({"cron": "0 5 * * *"}, "second")
 
 
+def test_an_edit_keeps_lines_of_a_note_and_a_short_target(site: Site, visit: Callable[..., Visit]) -> None:
+    far = "https://reports.example/run"
+    site.put("lines", note="Revenue.\nAsk finance first.", target={"http": {"url": far}}, schedule={"every": "P1DT2H"})
+    page = visit().open("/jobs/lines")
+    expect(page.locator(".facts")).to_contain_text("every 1 d 2 h")
+    page.get_by_role("link", name="Edit").click()
+    expect(page.get_by_label("Target")).to_have_value(far)
+    page.get_by_label("Payload").fill("[1]")
+    pressed(page, "Save")
+    expect(page.get_by_role("heading", name="lines", level=1, exact=True)).to_be_visible()
+    now = site.api.get("/v1/jobs/lines").json()["definition"]
+    assert (now["note"], now["payload"], now["target"]["http"]["url"]) == ("Revenue.\nAsk finance first.", [1], far)
+
+
+@pytest.mark.parametrize("leave", ["Escape", "Not now"])
+def test_a_question_is_answered_and_left_with_the_keyboard(site: Site, visit: Callable[..., Visit], leave: str) -> None:
+    site.put("asked-about")
+    page = visit().open("/jobs/asked-about")
+    pause = page.get_by_role("button", name="Pause", exact=True)
+    pause.press("Enter")
+    dialog = page.get_by_role("dialog", name="Pause asked-about?")
+    expect(dialog.get_by_label("Note")).to_be_focused()
+    if leave == "Escape":
+        page.keyboard.press("Escape")
+    else:
+        dialog.get_by_role("button", name=leave).press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(pause).to_be_focused()
+    assert site.api.get("/v1/jobs/asked-about").json()["state"] == "active"
+
+
+@pytest.mark.parametrize("path", ["/dead", "/tenants", "/jobs/left-open/why"])
+def test_pages_that_ask_again_do_so_at_a_pace_and_not_while_nobody_looks(
+    site: Site, visit: Callable[..., Visit], path: str
+) -> None:
+    site.put("left-open")
+    screen = visit()
+    screen.page.clock.install()
+    page = screen.open(path)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with page.expect_response(re.compile("/v1/")):
+        page.clock.run_for(60_000)
+    assert max(Counter(asked).values()) <= 12
+    hide(page, hidden=True)
+    page.clock.run_for(30_000)  # what was under way
+    asked.clear()
+    page.clock.run_for(90_000)
+    assert asked == []
+    with page.expect_response(re.compile("/v1/")):
+        hide(page, hidden=False)
+    expect(page.locator(".connection")).to_have_text("refreshing")
+
+
+def hide(page: Page, *, hidden: bool) -> None:
+    """The tab goes behind another, or comes back."""
+    page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
 def test_search_filter_and_pages(site: Site, visit: Callable[..., Visit]) -> None:
     for number in range(30):
         site.put(f"many-{number:02}", labels={"team": "odd" if number % 2 else "even"})
@@ -289,7 +355,7 @@ def test_search_filter_and_pages(site: Site, visit: Callable[..., Visit]) -> Non
     page.get_by_label("Search").fill("many-")
     expect(rows.first).to_contain_text("many-00")
     expect(rows).to_have_count(25)
-    pressed(page, "After →")
+    pressed(page, "Next →")
     expect(rows).to_have_count(5)
     expect(rows.first).to_contain_text("many-25")
     page.get_by_label("Label").fill("team=odd")

@@ -32,7 +32,7 @@ function Frame({ title, summary, times, said, note, top, low, children, label = 
         <line class="axis" x1="0" y1=${HEIGHT - 0.5} x2=${WIDTH} y2=${HEIGHT - 0.5} />
       </svg>
     </div>
-    <svg class="ticks" viewBox=${`0 0 ${WIDTH} 6`} preserveAspectRatio="none" aria-hidden="true">${ticksOf(times).map((place) => html`<line class="axis" x1=${place * width} y1="0" x2=${place * width} y2="6" />`)}</svg>
+    <svg class="ticks" viewBox=${`0 0 ${WIDTH} 6`} preserveAspectRatio="none" aria-hidden="true">${ticksOf(times).map(({ place }) => html`<line class="axis" x1=${place * width} y1="0" x2=${place * width} y2="6" />`)}</svg>
     <${Ticks} times=${times} label=${label} />
   </figure>`;
 }
@@ -40,23 +40,21 @@ function Frame({ title, summary, times, said, note, top, low, children, label = 
 const STEPS = [5, 15, 60, 180, 360, 1440].map((minutes) => minutes * 60_000);
 const DAY_MS = 86_400_000;
 
-// Places whose time is round on the clock of whoever looks, at most five.
+// Where the clock of whoever looks is round, at most five: [{place, time}]. It may be within a bar.
 function ticksOf(times) {
   const step = STEPS.find((each) => (times[times.length - 1] - times[0]) / each <= 5) || 2 * DAY_MS;
   const clock = (time) => { const text = inZone(time); return (Number(text.slice(11, 13)) * 60 + Number(text.slice(14, 16))) * 60_000; };
   const days = Math.max(1, Math.round(step / DAY_MS));
-  return times.map((_, place) => place).filter((place) => {
-    const at = clock(times[place]);
-    const wide = times.length > 1 ? times[1] - times[0] : 60_000;
-    return at % Math.min(step, DAY_MS) < wide && (step <= DAY_MS || Number(inZone(times[place]).slice(8, 10)) % days === 0);
-  });
+  const wide = times.length > 1 ? times[1] - times[0] : 60_000;
+  const past = (time) => clock(time) % Math.min(step, DAY_MS);
+  return times.map((time, place) => ({ place: place - past(time) / wide, time: time - past(time) }))
+    .filter(({ place, time }, at) => place >= 0 && at - place < 1 && (step <= DAY_MS || Number(inZone(time).slice(8, 10)) % days === 0));
 }
 
 function Ticks({ times, label }) {
-  const places = ticksOf(times);
-  return html`<svg class="tick-texts" width="100%" height="16" aria-hidden="true">${places.map((place) => {
+  return html`<svg class="tick-texts" width="100%" height="16" aria-hidden="true">${ticksOf(times).map(({ place, time }) => {
     const share = (100 * place) / times.length;
-    return html`<text x=${`${share}%`} y="12" text-anchor=${share < 4 ? "start" : share > 94 ? "end" : "middle"}>${label(times[place])}</text>`;
+    return html`<text x=${`${share}%`} y="12" text-anchor=${share < 4 ? "start" : share > 94 ? "end" : "middle"}>${label(time)}</text>`;
   })}</svg>`;
 }
 

@@ -6,6 +6,7 @@ import { address, call, opened, parse, problemOf } from "/assets/api.js";
 const SILENT_MS = 25_000; // the stream says something every ten seconds
 const SLOWEST_MS = 30_000;
 const GATHER_MS = 80; // views of one page come into being together
+const ASKING_SHARE = 0.1; // of the time, at most, goes into asking again: large answers are asked for more rarely
 const ASK_MS = 4000; // between two questions while there is no stream
 const NO_STREAM_AGAIN_MS = 60_000;
 
@@ -213,6 +214,7 @@ export function useAsked(ask, every_ms, keys) {
         return;
       }
       asking = true;
+      const began = performance.now();
       try {
         const data = await ask(abort.signal);
         failures = 0;
@@ -226,7 +228,8 @@ export function useAsked(ask, every_ms, keys) {
         once_more = false;
         look();
       } else if (every_ms && !abort.signal.aborted) {
-        again = setTimeout(look, Math.min(SLOWEST_MS, every_ms * 2 ** Math.min(failures, 5)));
+        const pause = Math.max(every_ms * 2 ** Math.min(failures, 5), (performance.now() - began) / ASKING_SHARE);
+        again = setTimeout(look, Math.min(SLOWEST_MS, pause));
       }
     }
     const seen = () => document.hidden || look();

@@ -69,7 +69,7 @@ function Login({ entered, problem }) {
     }
   }
   return html`<main class="login">
-    <h1>Noontide</h1>
+    <h1 class="brand"><img src="/assets/icon.svg" alt="" width="28" height="28" /> Noontide</h1>
     ${at?.issuer ? html`<div class="issuer"><button type="button" class="primary" onClick=${() => leave(at)}>Sign in at ${new URL(at.issuer).host}</button>
       <p class="quiet">or</p></div>` : null}
     <form onSubmit=${submit}>
@@ -100,8 +100,8 @@ function Said() {
 
 const SAID = {
   live: ["live", "What changes is shown at once."], opening: ["connecting", "The page begins to follow what changes."],
-  asks: ["asking", "This page asks again every few seconds."],
-  asking: ["asking", "Too many follow this node: the page asks again every few seconds."], lost: ["lost", "The connection is lost."],
+  asks: ["refreshing", "This page asks again every few seconds."],
+  asking: ["refreshing", "Too many follow this node: the page asks again every few seconds."], lost: ["lost", "The connection is lost."],
 };
 
 // Whether the page follows what changes; that it does not is said where nobody misses it.
@@ -131,7 +131,7 @@ function Frame({ who, leave }) {
     first.current = false;
     window.scrollTo(0, 0);
   }, [at.key]);
-  const current = (address) => (address === "#/" ? at.key === "/" : at.key.startsWith(address.slice(1)));
+  const current = (address) => (address === "#/" ? at.key === "/" : at.key.startsWith(address.slice(1)) || (address === "#/jobs" && at.key === "/new"));
   return html`<a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="/assets/icon.svg" alt="" width="22" height="22" /> Noontide</a>

@@ -66,8 +66,9 @@ export function Ask({ title, action, danger, act, close, children }) {
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   useEffect(() => {
-    dialog.current.showModal();
-    return () => dialog.current?.close();
+    const shown = dialog.current;
+    shown.showModal();
+    return () => shown.close(); // the focus goes back to where it was
   }, []);
   async function submit(event) {
     event.preventDefault();

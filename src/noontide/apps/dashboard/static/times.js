@@ -58,6 +58,15 @@ export function duration(length) {
   return `${sign}${whole} ${name}${rest ? ` ${rest} ${next}` : ""}`;
 }
 
+// PT3M31.613S, P1D -> as people say it; anything else stays as it is
+const ISO = /^P(?:([\d.]+)W)?(?:([\d.]+)D)?(?:T(?:([\d.]+)H)?(?:([\d.]+)M)?(?:([\d.]+)S)?)?$/;
+const ISO_MS = [604_800_000, 86_400_000, 3_600_000, 60_000, 1000];
+export function plainLength(text) {
+  const parts = ISO.exec(text);
+  const length = parts ? ISO_MS.reduce((sum, unit, place) => sum + unit * Number(parts[place + 1] || 0), 0) : 0;
+  return length ? duration(length).replace(".0 s", " s") : text;
+}
+
 export function relative(instant, now = Date.now()) {
   const away = ms(instant) - now;
   if (Math.abs(away) < 1000) return "now";

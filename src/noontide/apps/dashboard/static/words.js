@@ -74,7 +74,8 @@ export function whyLate(run, now = Date.now()) {
   if (DECISIONS.has(run.state)) return null; // it never was to begin
   const planned = ms(run.start_after || run.due);
   const all = phases(run, now);
-  const last = all.findLast((each) => /^attempt/.test(each.what) && each.kind !== "failed") || all.findLast((each) => each.kind === "failed");
+  const waits = !run.ended_at && run.state !== "running"; // then it has not begun
+  const last = waits ? null : all.findLast((each) => /^attempt/.test(each.what) && each.kind !== "failed") || all.findLast((each) => each.kind === "failed");
   const began = last ? last.from : null;
   const before = all.filter((each) => each.kind !== "planned" && each.to > planned && (began === null || each.to <= began));
   const late = (began ?? (run.ended_at ? ms(run.ended_at) : now)) - planned;

@@ -15,7 +15,7 @@ export function cause(run) {
   return last?.error || run.reason || last?.reason || "no reason was given";
 }
 
-const kindOf = (text) => text.slice(0, 200).replace(/\b[0-9a-f]{8,}(-[0-9a-f]+)*\b/gi, "…").replace(/\b\d{4,}\b/g, "…");
+const kindOf = (text) => text.slice(0, 200).replace(/\b[0-9a-f]{8,}(-[0-9a-f]+)*\b/gi, "…").replace(/\b\d{4,}\b/g, "…").replace(/…(\W{1,2}…)+/g, "…");
 
 function groupsOf(runs) {
   const groups = new Map();

@@ -1,7 +1,7 @@
 // New job, or a change of one: fields for the usual, JSON for the rest, the next times before anything is saved.
 import { html, useEffect, useMemo, useRef, useState } from "/assets/view.js";
 import { call, getJob, jobPath, parse, post } from "/assets/api.js";
-import { Failure, Section, Waiting, jobLink, say } from "/assets/parts.js";
+import { Failure, Section, Waiting, isEverywhere, jobLink, say } from "/assets/parts.js";
 import { viewerZone } from "/assets/times.js";
 import { targetText } from "/assets/pages/jobs.js";
 import { Times } from "/assets/pages/job.js";
@@ -24,7 +24,8 @@ function formOf(definition) {
   }
   if (kind === "other" && schedule !== undefined) rest.schedule = schedule;
   // Short where nothing gets lost by it.
-  const plain = target?.handler || (target?.topic && Object.keys(target.topic).length === 1 && target.topic.name);
+  const http = target?.http;
+  const plain = target?.handler || (http && Object.keys(http).join() === "url") || (target?.topic && Object.keys(target.topic).length === 1 && target.topic.name);
   return {
     id, kind, when, timezone, note, tenant: tenant || "",
     target: target === undefined ? "" : plain || typeof target === "string" ? targetText(target) : JSON.stringify(target),
@@ -73,7 +74,7 @@ function usePreview(form) {
   return found;
 }
 
-export function Editor({ id }) {
+export function Editor({ id, who }) {
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
@@ -81,10 +82,11 @@ export function Editor({ id }) {
     else setJob({ etag: null, definition: { schedule: { cron: "0 6 * * *" }, timezone: viewerZone } });
   }, [id]);
   if (!job) return html`<h1>${id}</h1><${Waiting} error=${error} />`;
-  return html`<${Form} job=${job} id=${id} />`;
+  return html`<${Form} job=${job} id=${id} who=${who} />`;
 }
 
-function Form({ job, id }) {
+function Form({ job, id, who }) {
+  const choice = isEverywhere(who) || who.tenants.length > 1;
   const [form, setForm] = useState(() => formOf(job.definition));
   const [etag, setEtag] = useState(job.etag);
   const [error, setError] = useState(null);
@@ -121,6 +123,8 @@ function Form({ job, id }) {
     <div class="editor">
       <form onSubmit=${save} class="fields" aria-label="Definition">
         ${id ? null : html`<label>Id<input value=${form.id} onInput=${set("id")} placeholder="made for you when left out" maxlength="200" spellcheck=${false} autocomplete="off" /></label>`}
+        ${id || !choice ? null : html`<label>Tenant<input value=${form.tenant} onInput=${set("tenant")} placeholder="default" maxlength="100" list="tenants" spellcheck=${false} autocomplete="off" /></label>
+        <datalist id="tenants">${who.tenants.filter((each) => each !== "*").map((each) => html`<option value=${each} />`)}</datalist>`}
         <div class="pair">
           <label>Schedule<select value=${form.kind} onChange=${set("kind")}>${Object.entries(KINDS).map(([value, name]) => html`<option value=${value}>${name}</option>`)}</select></label>
           ${form.kind === "other" ? null : html`<label class="wide">When<input value=${form.when} onInput=${set("when")} placeholder=${EXAMPLES[form.kind]} required spellcheck=${false} autocomplete="off" /></label>`}
@@ -129,14 +133,14 @@ function Form({ job, id }) {
         <datalist id="zones">${zones.map((each) => html`<option value=${each} />`)}</datalist>
         <label>Target<input value=${form.target} onInput=${set("target")} placeholder="handler:name, https://…, kafka://topic" required spellcheck=${false} autocomplete="off" /></label>
         <label>Payload (JSON)<textarea rows="4" value=${form.payload} onInput=${set("payload")} spellcheck=${false}></textarea></label>
-        <label>Note<input value=${form.note} onInput=${set("note")} maxlength="2000" /></label>
+        <label>Note<textarea rows="2" class="prose" value=${form.note} onInput=${set("note")} maxlength="2000"></textarea></label>
         <details open=${form.rest !== "{}"}><summary>Everything else (JSON)</summary>
           <label class="hidden-label"><span class="hidden">Everything else</span><textarea rows=${Math.min(16, form.rest.split("\n").length + 1)} value=${form.rest} onInput=${set("rest")} spellcheck=${false}></textarea></label>
           <p class="quiet">retry, timeout, misfire, overlap, calendar, lane, labels, notify … as in the job definition reference.</p>
         </details>
         <${Failure} error=${error} />
         <div class="buttons">
-          <a class="button" href=${id ? jobLink(id) : "#/jobs"}>Leave</a>
+          <a class="button" href=${id ? jobLink(id) : "#/jobs"}>Cancel</a>
           <button class="primary" disabled=${busy}>${id ? "Save" : "Create"}</button>
         </div>
       </form>

@@ -5,7 +5,7 @@ import { Instants } from "/assets/charts.js";
 import { useNow, useWatch } from "/assets/live.js";
 import { Ago, Ask, Code, Empty, Failure, Instant, Section, State, Table, Waiting, mayChange, runLink, say } from "/assets/parts.js";
 import { DECISIONS, meaning } from "/assets/words.js";
-import { count, duration, inZone, ms, viewerZone } from "/assets/times.js";
+import { count, duration, inZone, ms, plainLength, viewerZone } from "/assets/times.js";
 import { Pager, scheduleText, targetText } from "/assets/pages/jobs.js";
 
 const TIMES = 20;
@@ -13,7 +13,7 @@ const TIMES = 20;
 export function Job({ id, who }) {
   const { data: job, error, again } = useWatch(jobPath(id), { exact: true });
   const [ask, setAsk] = useState(null);
-  if (!job) return html`<h1>${id}</h1><${Waiting} error=${error} />`;
+  if (!job) return html`<p class="crumbs"><a href="#/jobs">Jobs</a></p><h1>${id}</h1><${Waiting} error=${error} />`;
   const here = location.hash.split("?")[0];
   return html`<p class="crumbs"><a href="#/jobs">Jobs</a></p>
     <div class="head"><h1>${job.id}</h1> <${State} of=${job.state} />
@@ -51,9 +51,7 @@ function Facts({ job }) {
   </dl>`;
 }
 
-// PT3M31.613S as people say it
-const LENGTH = /PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?/;
-const saidOf = (note) => note.replace(LENGTH, (_, h = 0, min = 0, s = 0) => duration(((Number(h) * 60 + Number(min)) * 60 + Number(s)) * 1000));
+export const saidOf = (note) => note.replace(/\bPT?\d[\dA-Z.]*/, plainLength);
 export const noteKind = (note) => (/spread/.test(note) ? "spread" : /left out/.test(note) ? "calendar" : "clock");
 
 // 2026-03-29T02:30:00+02:00 -> 2026-03-29 02:30 Sun
@@ -71,7 +69,7 @@ export function Times({ times, zone, named = true }) {
   const own = (each) => each.notes.filter((note) => !common.includes(note));
   return html`${said.map((note) => html`<p class=${`mark mark-${noteKind(note)}`}>Each ${saidOf(note)}</p>`)}
   <${Table} caption="Next times" items=${times} keyOf=${(each) => each.due} columns=${[
-    { name: `In ${zone}`, klass: "grow", cell: (each) => html`<time datetime=${each.due}>${localText(each.local)}</time> <span class="quiet">${each.local.slice(19)}</span>
+    { name: `In ${zone}`, klass: "grow", cell: (each) => html`<time datetime=${each.due}>${localText(each.local)}</time> <span class="quiet">${each.local.slice(19).replace(/^\.\d+/, "")}</span>
       ${own(each).length ? html`<ul class="marks">${own(each).map((note) => html`<li class=${`mark mark-${noteKind(note)}`}>${saidOf(note)}</li>`)}</ul>` : null}` },
     ...(viewerZone === zone ? [] : [{ name: `Here (${viewerZone})`, cell: (each) => html`<${Instant} at=${each.due} />` }]),
     { name: "From now", cell: (each) => html`<${Ago} at=${each.due} />` },
@@ -94,7 +92,8 @@ function Line({ found, title }) {
   const flag = (each) => each.notes.map(noteKind).find((kind) => kind !== "spread") || "";
   const points = found.times.map((each) => ({ at: ms(each.due), kind: flag(each), label: [each.local.replace("T", " "), ...each.notes.filter((note) => noteKind(note) !== "spread").map(saidOf)].join("; ") }));
   const long = points[points.length - 1].at - now > 2 * 86_400_000;
-  const label = (at) => (long ? inZone(at, found.timezone).slice(0, 10) : inZone(at, found.timezone).slice(5, 16));
+  const short = points[points.length - 1].at - now < 600_000;
+  const label = (at) => { const text = inZone(at, found.timezone, { seconds: true }); return long ? text.slice(0, 10) : short ? text.slice(11) : text.slice(5, 16); };
   const kinds = [...new Set(points.map((each) => each.kind).filter(Boolean))];
   return html`<${Instants} points=${points} from=${Math.min(now, points[0].at)} title=${title} label=${label} />
     ${kinds.length ? html`<p class="quiet legend-line">${kinds.map((kind) => html`<span><span class=${`dot flag-${kind}`} aria-hidden="true"></span>${FLAGS[kind]}</span>`)}</p>` : null}`;
@@ -134,7 +133,7 @@ export function RunTable({ items, zone, withJob, caption = "Runs" }) {
     { name: "Late", klass: "number", cell: (run) => (run.late_ms === undefined ? html`<span class="quiet">–</span>` : html`<span class=${run.late_ms > 60_000 ? "bad" : ""}>${duration(run.late_ms)}</span>`) },
     { name: "Took", klass: "number", cell: (run) => (lengthOf(run) === null ? html`<span class="quiet">–</span>` : duration(lengthOf(run))) },
     { name: "Attempts", klass: "number", cell: (run) => run.attempt || 0 },
-    { name: "What happened", klass: "grow", cell: (run) => (run.reason || lastError(run) ? html`<span title=${meaning(run.reason) || ""}>${run.reason || lastError(run)}</span>` : null) },
+    { name: "What happened", klass: "grow", cell: (run) => (run.reason || lastError(run) ? html`<span class="clamp" title=${[meaning(run.reason), run.reason || lastError(run)].filter(Boolean).join(" ")}>${run.reason || lastError(run)}</span>` : null) },
   ]} />`;
 }
 
@@ -167,7 +166,7 @@ function Action({ ask, job, close, again }) {
     };
     return html`<${Ask} title=${`${ask === "pause" ? "Pause" : "Resume"} ${job.id}?`} action=${ask === "pause" ? "Pause" : "Resume"} act=${act} close=${close}>
       <p>${ask === "pause" ? "Times that pass meanwhile are not missed: nobody catches them up. What runs now is finished." : preview ? `Its next time is then ${preview.times[0]?.local.replace("T", " ") || "none"}.` : "It goes on at its next time."}</p>
-      <label>Note (why)<input name="note" maxlength="2000" defaultValue=${ask === "pause" ? job.definition.note || "" : ""} /></label><//>`;
+      <label>Note (why)<textarea name="note" rows="3" maxlength="2000" class="prose" defaultValue=${ask === "pause" ? job.definition.note || "" : ""}></textarea></label><//>`;
   }
   if (ask === "backfill") return html`<${Backfill} job=${job} close=${close} again=${again} />`;
   if (ask === "delete") {

@@ -4,7 +4,7 @@ import { address, get, jobPath } from "/assets/api.js";
 import { Outcomes } from "/assets/charts.js";
 import { useWatch } from "/assets/live.js";
 import { Empty, Failure, Instant, State, Table, Waiting, jobLink, mayChange } from "/assets/parts.js";
-import { count } from "/assets/times.js";
+import { count, plainLength } from "/assets/times.js";
 
 const PAGE = 25;
 const BEGINS = 5; // jobs shown at once whose id begins with what is sought
@@ -25,9 +25,9 @@ export function scheduleText(definition) {
   if (!schedule) return definition.after ? `after ${definition.after.join(", ")}` : "–";
   if (typeof schedule === "string") return schedule;
   if (schedule.cron) return [schedule.cron].flat().join(" · ");
-  if (schedule.every) return `every ${schedule.every}`;
+  if (schedule.every) return `every ${plainLength(schedule.every)}`;
   if (schedule.at) return `once, ${schedule.at}`;
-  return schedule.after_completion ? `${schedule.after_completion} after its end` : JSON.stringify(schedule);
+  return schedule.after_completion ? `${plainLength(schedule.after_completion)} after its end` : JSON.stringify(schedule);
 }
 
 // The last ten outcomes of the jobs of a page, asked for once per page, four at a time.
@@ -161,8 +161,8 @@ function Found({ items, who }) {
 export function Pager({ trail, setTrail, next }) {
   if (trail.length === 1 && !next) return null;
   return html`<nav class="pager" aria-label="More of this list">
-    <button type="button" disabled=${trail.length === 1} onClick=${() => setTrail(trail.slice(0, -1))}>← Before</button>
+    <button type="button" disabled=${trail.length === 1} onClick=${() => setTrail(trail.slice(0, -1))}>← Previous</button>
     <span class="quiet">page ${trail.length}</span>
-    <button type="button" disabled=${!next} onClick=${() => setTrail([...trail, next])}>After →</button>
+    <button type="button" disabled=${!next} onClick=${() => setTrail([...trail, next])}>Next →</button>
   </nav>`;
 }

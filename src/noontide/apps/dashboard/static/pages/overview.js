@@ -140,9 +140,14 @@ function Alerts() {
       { name: "When", cell: (each) => html`<${Ago} at=${each.at} />` },
       { name: "What", cell: (each) => html`<span class="state state-${each.kind}">${each.kind.replaceAll("_", " ")}</span>` },
       { name: "Job", klass: "name", cell: (each) => html`<a href=${jobLink(each.job_id)}>${each.job_id}</a>` },
-      { name: "Why", klass: "grow", cell: (each) => html`${[each.late_ms ? `late by ${duration(each.late_ms)}` : null, each.reason].filter(Boolean).join("; ")} ${each.run_id ? html`<a href=${runLink(each.run_id)}>run</a>` : null}` },
+      { name: "Why", klass: "grow", cell: (each) => reasonOf(each) },
       { name: "Told", cell: told },
     ]} /><//>`;
+}
+
+function reasonOf(alert) {
+  const text = [alert.late_ms ? `late by ${duration(alert.late_ms)}` : null, alert.reason].filter(Boolean).join("; ");
+  return alert.run_id ? html`<a class="clamp" title=${text} href=${runLink(alert.run_id)}>${text || "its run"}</a>` : html`<span class="clamp" title=${text}>${text}</span>`;
 }
 
 function told(alert) {

@@ -10,6 +10,12 @@ import { clock, duration, inZone, ms, viewerZone } from "/assets/times.js";
 const LIVE = new Set(["pending", "queued", "running", "retry_wait"]);
 const WORKING_ON = { pending: "waits in its lane", queued: "offered to workers" };
 
+// The reason of an end, without the error of the last attempt, which is said there.
+function newOf(run) {
+  const error = run.attempts?.[run.attempts.length - 1]?.error;
+  return error && run.reason?.endsWith(`: ${error}`) ? run.reason.slice(0, -error.length - 2) : run.reason || "";
+}
+
 // The story: [{at, what, more, kind}] in the order of time.
 function storyOf(run, now) {
   const found = [];
@@ -30,7 +36,7 @@ function storyOf(run, now) {
     add(now - run.lease.heard_ago_ms, "last heartbeat", "running", `it has ${duration(run.lease.left_ms)} more before it counts as lost`);
   }
   if (run.not_before && run.state === "retry_wait") add(run.not_before, "next attempt", "planned", "after its backoff");
-  if (run.ended_at) add(run.ended_at, run.state, run.state, run.reason || "");
+  if (run.ended_at) add(run.ended_at, run.state, run.state, newOf(run));
   return found.toSorted((one, other) => one.at - other.at);
 }
 
@@ -50,7 +56,7 @@ export function Run({ id, who }) {
   const { data: run, error, again } = useWatch(runPath(id));
   const [ask, setAsk] = useState(null);
   const now = useNow();
-  if (!run) return html`<h1>${id}</h1><${Waiting} error=${error} />`;
+  if (!run) return html`<p class="crumbs"><a href="#/runs">Runs</a></p><h1>${id}</h1><${Waiting} error=${error} />`;
   const live = LIVE.has(run.state);
   const late = whyLate(run, now);
   const all = phases(run, now);
@@ -64,7 +70,7 @@ export function Run({ id, who }) {
       </div>` : null}
     </div>
     <${Failure} error=${error} />
-    <p class="lead">${STATES[run.state] || ""} ${meaning(run.reason) || ""}${run.reason ? html` <code>${run.reason}</code>` : null}</p>
+    <p class="lead">${STATES[run.state] || ""} ${meaning(run.reason) || ""}${run.reason ? html` <code class="clamp">${run.reason}</code>` : null}</p>
     ${late ? html`<p class=${`note late ${late.late > 60_000 ? "bad-note" : ""}`}><strong>${live && run.state !== "running" ? "Waiting for" : "Late by"} ${duration(late.late)}</strong>${late.text ? `: ${late.text}` : ""}.</p>` : null}
     <${Section} title="Where the time went">
       ${all.length ? html`<${Phases} phases=${all} />
@@ -73,7 +79,7 @@ export function Run({ id, who }) {
     <${Section} title="Story" aside=${html`<span class="quiet">${viewerZone}, since due ${inZone(run.due, viewerZone, { seconds: true })}</span>`}><${Story} run=${run} /><//>
     <${Content} run=${run} live=${live} />
     <dl class="facts card">
-      <div><dt>Due</dt><dd><${Instant} at=${run.due} seconds=${true} /></dd></div>
+      <div><dt>Due</dt><dd><${Instant} at=${run.due} zone=${viewerZone} seconds=${true} both=${true} /></dd></div>
       <div><dt>Target</dt><dd>${run.target || "–"}</dd></div>
       ${run.lane ? html`<div><dt>Lane</dt><dd>${run.lane}</dd></div>` : null}
       <div><dt>Worker</dt><dd>${run.worker || "–"}</dd></div>

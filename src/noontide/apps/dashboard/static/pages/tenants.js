@@ -3,7 +3,7 @@ import { html } from "/assets/view.js";
 import { get } from "/assets/api.js";
 import { useAsked } from "/assets/live.js";
 import { count } from "/assets/times.js";
-import { Code, Empty, Section, Table, Waiting, isEverywhere } from "/assets/parts.js";
+import { Code, Section, Table, Waiting, isEverywhere } from "/assets/parts.js";
 
 const MOST = 100;
 
@@ -40,6 +40,6 @@ function Tenant({ name, value, share }) {
     ${share.lanes.length ? html`<${Table} caption=${`Runs of ${name} by lane`} items=${share.lanes} keyOf=${(each) => each.lane} columns=${[
       { name: "Lane", klass: "name", cell: (each) => each.lane },
       ...["ready", "queued", "running", "waiting"].map((column) => ({ name: column[0].toUpperCase() + column.slice(1), klass: "number", cell: (each) => count(each[column]) })),
-    ]} />` : html`<${Empty}>No run is under way.<//>`}
+    ]} />` : html`<p class="quiet">No run is under way.</p>`}
   <//>`;
 }

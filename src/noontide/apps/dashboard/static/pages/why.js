@@ -4,6 +4,7 @@ import { get, jobPath } from "/assets/api.js";
 import { useAsked } from "/assets/live.js";
 import { Empty, Instant, State, Table, Waiting, jobLink, runLink } from "/assets/parts.js";
 import { DECISIONS, STATES, meaning, whyLate } from "/assets/words.js";
+import { noteKind, saidOf } from "/assets/pages/job.js";
 import { duration } from "/assets/times.js";
 
 const RANGES = { "1": "hour", "24": "day", "168": "week" };
@@ -15,7 +16,7 @@ function explained(item) {
   const late = item.run_id && item.state !== "planned" ? whyLate(item) : null;
   const span = item.count > 1 ? ` ${item.count} occurrences, until ${item.until}.` : "";
   return html`${said}${span}${item.reason ? html` <code>${item.reason}</code>` : null}${late?.text ? html` <span class=${late.late > 60_000 ? "bad" : "quiet"}>Late by ${duration(late.late)}: ${late.text}.</span>` : null}
-    ${(item.notes || []).map((note) => html`<span class="mark">${note}</span> `)}`;
+    ${(item.notes || []).map((note) => html`<span class=${`mark mark-${noteKind(note)}`}>${saidOf(note)}</span> `)}`;
 }
 
 export function Why({ id }) {
@@ -38,9 +39,9 @@ export function Why({ id }) {
     ${data?.older === "unreachable" ? html`<p class="quiet" role="status">The history does not answer now: what is unrecorded may be recorded there.</p>` : null}
     ${data && !items.length ? html`<${Empty}>Nothing was due.<//>` : null}
     ${to_come > TO_COME ? html`<p class="quiet">${to_come} times are to come in the next hour; the nearest ${TO_COME} are shown.</p>` : null}
-    ${items.length ? html`<${Table} caption="Occurrences" items=${items} keyOf=${(item) => `${item.due} ${item.run_id} ${item.state}`} columns=${[
+    ${items.length ? html`<div class="list occurrences"><${Table} caption="Occurrences" items=${items} keyOf=${(item) => `${item.due} ${item.run_id} ${item.state}`} columns=${[
       { name: `Due (${zone})`, klass: "name", cell: (item) => (item.run_id && !DECISIONS.has(item.state) ? html`<a href=${runLink(item.run_id)}><${Instant} at=${item.due} zone=${zone} seconds=${true} /></a>` : html`<${Instant} at=${item.due} zone=${zone} seconds=${true} />`) },
-      { name: "What became of it", cell: (item) => html`<${State} of=${item.state} />` },
+      { name: "Outcome", cell: (item) => html`<${State} of=${item.state} />` },
       { name: "Why", klass: "grow", cell: explained },
-    ]} />` : null}`;
+    ]} /></div>` : null}`;
 }
