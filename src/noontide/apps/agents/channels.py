@@ -23,10 +23,8 @@ from noontide.adapters.system_clock import wall_now_ms
 from noontide.core.errors import NoontideError
 from noontide.core.instants import format_instant
 
-PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
-"""Between the attempts to reach a channel."""
 REASON_MAX: Final = 200
-TIMEOUT_S: Final = 10.0
+"""Characters of why a channel was not told."""
 _SECRET_VARIABLE: Final = "NOONTIDE_CHANNEL_SECRET_"
 Alert = Mapping[str, object]
 Publish = Callable[[str, bytes, bytes], Awaitable[None]]
@@ -54,16 +52,40 @@ class MailSettings:
     starttls: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellSettings:
+    """How long a channel is tried for one alert. What comes behind in the same batch waits so long.
+
+    attempts_max: first one included. timeout_ms: of one attempt without an answer. pause_ms: before the second attempt;
+    each pause is twice the one before, up to pause_max_ms.
+    """
+
+    attempts_max: int = 5
+    timeout_ms: int = 10_000
+    pause_ms: int = 500
+    pause_max_ms: int = 30_000
+
+    def pauses_ms(self) -> list[int]:
+        """Between the attempts."""
+        return [min(self.pause_ms << step, self.pause_max_ms) for step in range(self.attempts_max - 1)]
+
+
 class Channels:
     """Sends alerts. `document` gives a channel's configuration by name, None when there is none."""
 
     def __init__(
-        self, document: Callable[[str], Mapping[str, object] | None], publish: Publish, mail: MailSettings
+        self,
+        document: Callable[[str], Mapping[str, object] | None],
+        publish: Publish,
+        *,
+        mail: MailSettings,
+        limits: TellSettings,
     ) -> None:
         self._document = document
         self._publish = publish
         self._mail = mail
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False)
+        self._limits = limits
+        self._client = httpx.AsyncClient(timeout=limits.timeout_ms / 1000, follow_redirects=False)
 
     async def close(self) -> None:
         """End its connections."""
@@ -77,17 +99,17 @@ class Channels:
         return dict(zip(wanted, outcomes, strict=True))
 
     async def _insist(self, name: str, alert: Alert) -> str | None:
-        pauses_s = iter(PAUSES_S)
+        pauses_ms = iter(self._limits.pauses_ms())
         while True:
             try:
                 await self._send(name, alert)
             except _TROUBLE as error:
-                pause_s = None if isinstance(error, NotTold) else next(pauses_s, None)
+                pause_ms = None if isinstance(error, NotTold) else next(pauses_ms, None)
                 log.warning("alert_not_sent channel=%s alert=%s: %s", name, alert["alert_id"], error)
-                if pause_s is None:
+                if pause_ms is None:
                     log.error("alert_given_up channel=%s alert=%s: %s", name, alert["alert_id"], error)
                     return str(error)[:REASON_MAX] or type(error).__name__
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_ms / 1000)
             else:
                 log.info("alert_sent channel=%s alert=%s", name, alert["alert_id"])
                 return None
@@ -131,7 +153,7 @@ class Channels:
         message["Subject"] = sentence(alert).splitlines()[0][:200]
         message["X-Noontide-Alert"] = str(alert["alert_id"])
         message.set_content(sentence(alert) + "\n\n" + orjson.dumps(dict(alert), option=orjson.OPT_INDENT_2).decode())
-        with smtplib.SMTP(self._mail.host, self._mail.port, timeout=TIMEOUT_S) as server:
+        with smtplib.SMTP(self._mail.host, self._mail.port, timeout=self._limits.timeout_ms / 1000) as server:
             if self._mail.starttls:
                 server.starttls()
             if self._mail.user is not None:

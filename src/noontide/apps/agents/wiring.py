@@ -19,7 +19,7 @@ from noontide.adapters.kafka.feed import KafkaFeed
 from noontide.adapters.kafka.replay import KafkaReplay
 from noontide.adapters.rocksdb.folder import IndexFolder
 from noontide.adapters.system_clock import wall_now_ms
-from noontide.apps.agents.channels import Channels, MailSettings, NotTold
+from noontide.apps.agents.channels import Channels, MailSettings, NotTold, TellSettings
 from noontide.apps.agents.rules import AlertSettings
 from noontide.apps.agents.service import SEND_TIMEOUT_MS, Agents, AgentsParts
 from noontide.apps.agents.wishes import Wishes
@@ -41,6 +41,7 @@ class AgentsOptions:
     layout: Layout
     data: Path
     mail: MailSettings = field(default_factory=MailSettings)
+    tell: TellSettings = field(default_factory=TellSettings)
     settings: AlertSettings = field(default_factory=AlertSettings)
     metrics: MetricsOptions | None = None
 
@@ -64,7 +65,12 @@ async def run_agents(options: AgentsOptions, stop: asyncio.Event) -> None:
             if sent.receipt is None:
                 raise NotTold(f"{topic}: {sent.error}")
 
-        channels = Channels(lambda name: directory.view.documents.get(f"channel/{name}"), publish, options.mail)
+        channels = Channels(
+            lambda name: directory.view.documents.get(f"channel/{name}"),
+            publish,
+            mail=options.mail,
+            limits=options.tell,
+        )
         stack.push_async_callback(channels.close)
         wishes = Wishes(layout, feed, replay)
         await patiently(wishes.start)

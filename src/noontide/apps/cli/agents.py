@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from noontide.apps.agents.wiring import AgentsOptions
 
 DEFAULT_DATA = Path(".noontide") / "agents"
+TELL_TIMEOUT_MAX_MS = 20_000
+"""With most attempts and their pauses less than the 1,000 s after which a group takes a reader for dead."""
 
 
 @click.command()
@@ -33,6 +35,13 @@ DEFAULT_DATA = Path(".noontide") / "agents"
 )
 @click.option(
     "--late-after", metavar="DURATION", default="PT1M", show_default=True, help="A start is late after this time."
+)
+@click.option(
+    "--tell-attempts", type=click.IntRange(1, 20), default=5, show_default=True,
+    help="Attempts to tell a channel of one alert.",
+)  # fmt: skip
+@click.option(
+    "--tell-timeout", metavar="DURATION", default="PT10S", show_default=True, help="An attempt without an answer ends."
 )
 @click.option("--smtp", metavar="HOST:PORT", default="127.0.0.1:25", show_default=True, help="Takes e-mail.")
 @click.option("--smtp-from", default="noontide@localhost", show_default=True, help="Sender of e-mail.")
@@ -62,18 +71,24 @@ async def _run(cluster: Cluster, given: dict[str, Any]) -> None:
     await run_agents(await asyncio.to_thread(_options, cluster, given), stop)
 
 
+def _length_ms(given: dict[str, Any], name: str) -> int:
+    try:
+        return parse_duration(given[name], pointer=f"--{name.replace('_', '-')}")
+    except InvalidDefinition as error:
+        raise Fault(str(error)) from None
+
+
 def _options(cluster: Cluster, given: dict[str, Any]) -> AgentsOptions:
-    from noontide.apps.agents.channels import MailSettings
+    from noontide.apps.agents.channels import MailSettings, TellSettings
     from noontide.apps.agents.rules import AlertSettings
     from noontide.apps.agents.wiring import AgentsOptions
 
     host, _, port = given["smtp"].rpartition(":")
     if not port.isdecimal():
         raise Fault(f"--smtp {given['smtp']}: not HOST:PORT")
-    try:
-        late_after_ms = parse_duration(given["late_after"], pointer="--late-after")
-    except InvalidDefinition as error:
-        raise Fault(str(error)) from None
+    timeout_ms = _length_ms(given, "tell_timeout")
+    if timeout_ms > TELL_TIMEOUT_MAX_MS:
+        raise Fault(f"--tell-timeout {given['tell_timeout']}: at most PT{TELL_TIMEOUT_MAX_MS // 1000}S")
     mail = MailSettings(
         host=host,
         port=int(port),
@@ -87,6 +102,7 @@ def _options(cluster: Cluster, given: dict[str, Any]) -> AgentsOptions:
         layout=cluster.layout(),
         data=given["data"],
         mail=mail,
-        settings=AlertSettings(streak=given["streak"], late_after_ms=late_after_ms),
+        tell=TellSettings(attempts_max=given["tell_attempts"], timeout_ms=timeout_ms),
+        settings=AlertSettings(streak=given["streak"], late_after_ms=_length_ms(given, "late_after")),
         metrics=given["metrics"],
     )
