@@ -121,15 +121,18 @@ def resume_job(job_id: str, *, note: str | None = None) -> Call[Job]:
     return _noted(job_id, "resume", note)
 
 
-def trigger_job(job_id: str, *, idempotency_key: str | None = None, **more: Any) -> Call[str]:
-    """Run it now, besides its schedule; gives the run id.
+def trigger_job(
+    job_id: str, *, payload: object = None, reason: str | None = None, due: str | None = None,
+    members: Iterable[str] = (), idempotency_key: str | None = None,
+) -> Call[str]:  # fmt: skip
+    """Run it now, besides its schedule; gives the run id. payload: None = the job's own.
 
-    more: payload (None = the job's own), reason, due (the logical time, RFC 3339; None = now), members (jobs downstream
-    that run again after it, for that time).
+    due: the logical time, RFC 3339; None = now. members: jobs downstream that run again after it, for that time.
     """
     return Call(
         method="POST", path=f"{_job(job_id)}/trigger", headers={"idempotency-key": idempotency_key or new_key()},
-        body=_said(**more), read=_reader(Triggered, lambda found: found.run_id),
+        body=_said(payload=payload, reason=reason, due=due, members=list(members) or None),
+        read=_reader(Triggered, lambda found: found.run_id),
     )  # fmt: skip
 
 
@@ -169,14 +172,9 @@ def preview(definition: Document, *, count: int = 10, after: str | None = None) 
 def put_jobs(lines: Sequence[bytes], *, mode: str) -> Call[list[BatchLine]]:
     """A batch. A create is not repeated: what the first attempt made would be a conflict of the second."""
     return Call(
-        method="POST",
-        path="/v1/jobs:batch",
-        params=[("mode", mode)],
-        headers={"content-type": LINES_TYPE},
-        body=b"\n".join(lines),
-        read=_batch_lines,
-        repeatable=mode == "replace",
-    )
+        method="POST", path="/v1/jobs:batch", params=[("mode", mode)], headers={"content-type": LINES_TYPE},
+        body=b"\n".join(lines), read=_batch_lines, repeatable=mode == "replace",
+    )  # fmt: skip
 
 
 # --- lists

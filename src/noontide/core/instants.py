@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, datetime
 from functools import lru_cache
 
 from noontide.core.dst import DEFAULT_DST, LAST_MS, DstRule, resolve_local
@@ -56,6 +56,11 @@ def parse_optional_instant(text: object, *, zone: str | None, pointer: str, dst:
     else:
         instant_ms = resolve_local(load_zone(zone, pointer="/timezone"), local_ms, dst)
     return None if instant_ms is None else _checked(instant_ms, leap=leap, pointer=pointer)
+
+
+def ms_of(moment: datetime) -> Ms:
+    """The instant of a moment that has a zone, to the nearest millisecond."""
+    return round(moment.timestamp() * 1000)
 
 
 @lru_cache(maxsize=8192)  # a wave names few instants many times

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from noontide.core.instants import instant_bytes
+from noontide.core.instants import instant_bytes, ms_of
 
 Header = tuple[str, bytes]
 
@@ -55,4 +55,4 @@ def read_job_headers(headers: Sequence[tuple[str, bytes]]) -> JobHeaders:
 
 
 def _instant_ms(text: bytes) -> int:
-    return round(datetime.fromisoformat(text.decode()).timestamp() * 1000)
+    return ms_of(datetime.fromisoformat(text.decode()))

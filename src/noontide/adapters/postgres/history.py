@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from noontide.adapters.postgres.errors import HistoryError
 from noontide.adapters.postgres.table import SCHEMA, TABLE
-from noontide.core.instants import format_instant
+from noontide.core.instants import format_instant, ms_of
 from noontide.ports.history import Execution, ExecutionFilter, Place, place_of
 from noontide.records.history import columns
 
@@ -191,5 +191,5 @@ def _execution(row: dict[str, object]) -> Execution:
 def _spelt(value: object) -> object:
     """As on the topic: instants as text with milliseconds, documents as JSON in a string."""
     if isinstance(value, datetime):
-        return format_instant(round(value.timestamp() * 1000))
+        return format_instant(ms_of(value))
     return orjson.dumps(value).decode() if isinstance(value, list | dict) else value

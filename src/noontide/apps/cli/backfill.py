@@ -60,9 +60,9 @@ def _more(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _instant(at: Any) -> str:
-    from noontide.core.instants import format_instant
+    from noontide.core.instants import format_instant, ms_of
 
-    return format_instant(round(at.timestamp() * 1_000))
+    return format_instant(ms_of(at))
 
 
 def _show(made: Mapping[str, Any], *, as_json: bool) -> None:

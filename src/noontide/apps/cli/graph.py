@@ -83,15 +83,14 @@ def rerun(run_id: str, cluster: Cluster, **given: Any) -> None:
     """
     from noontide.apps.cli.asking import Request, ask
     from noontide.core.ids import manual_run_id
-    from noontide.core.instants import format_instant
 
     reader = _reader(cluster)
-    job_id, due_ms = _logical_time(run_id, partial(_recorded_due_ms, reader))
+    job_id, due = _logical_time(run_id, partial(_recorded_due, reader))
     members = _graph(reader).below(job_id) if given["subtree"] else [job_id]
     if given["dry_run"]:
-        _say(members, format_instant(due_ms), None, as_json=given["as_json"])
+        _say(members, due, None, as_json=given["as_json"])
         return
-    body = _again(due_ms, members, given)
+    body = {"due": due, "reason": given["reason"], "members": members if given["subtree"] else None}
     value = orjson.dumps({name: each for name, each in body.items() if each is not None})
     answers = ask(
         reader.connection, reader.layout, Request(job_id, value, kind="trigger"),
@@ -99,28 +98,18 @@ def rerun(run_id: str, cluster: Cluster, **given: Any) -> None:
     )  # fmt: skip
     source = "" if given["domain"] == "api" else given["domain"]
     begun = manual_run_id(job_id, answers.origins[0].offset, source)
-    _say(members, format_instant(due_ms), begun, as_json=given["as_json"])
+    _say(members, due, begun, as_json=given["as_json"])
 
 
 def rerun_over_api(client: Client, run_id: str, **given: Any) -> None:
     """The same over the HTTP API."""
-    from noontide.core.instants import format_instant
-
-    job_id, due_ms = _logical_time(run_id, partial(_told_due_ms, client))
+    job_id, due = _logical_time(run_id, partial(_told_due, client))
     members = _graph_of_job(client, job_id).below(job_id) if given["subtree"] else [job_id]
-    begun = None if given["dry_run"] else client.trigger_job(job_id, **_again(due_ms, members, given))
-    _say(members, format_instant(due_ms), begun, as_json=given["as_json"])
-
-
-def _again(due_ms: int, members: list[str], given: dict[str, Any]) -> dict[str, Any]:
-    """What a trigger says to make the run again."""
-    from noontide.core.instants import format_instant
-
-    return {
-        "due": format_instant(due_ms),
-        "reason": given["reason"],
-        "members": members if given["subtree"] else None,
-    }
+    begun = None
+    if not given["dry_run"]:
+        wave = members if given["subtree"] else ()
+        begun = client.trigger_job(job_id, reason=given["reason"], due=due, members=wave)
+    _say(members, due, begun, as_json=given["as_json"])
 
 
 def _say(members: list[str], due: str, run_id: str | None, *, as_json: bool) -> None:
@@ -131,33 +120,35 @@ def _say(members: list[str], due: str, run_id: str | None, *, as_json: bool) -> 
     click.echo(f"would run {what}" if run_id is None else f"{run_id} runs; {what}")
 
 
-def _logical_time(run_id: str, due_ms_of: Callable[[str, str], int]) -> tuple[str, int]:
+def _logical_time(run_id: str, due_of: Callable[[str, str], str]) -> tuple[str, str]:
     """The job of a run, and the time it was for; of a run by hand (job, run) somebody else knows it."""
     from noontide.core.ids import OccurrenceRunId, parse_run_id
+    from noontide.core.instants import format_instant
 
     try:
         parsed = parse_run_id(run_id, "")
     except InvalidDefinition as refused:
         raise click.UsageError(f"{run_id!r} {refused.problems[0].message}") from refused
-    due_ms = parsed.due_ms if isinstance(parsed, OccurrenceRunId) else due_ms_of(parsed.job_id, run_id)
-    return parsed.job_id, due_ms
+    if isinstance(parsed, OccurrenceRunId):
+        return parsed.job_id, format_instant(parsed.due_ms)
+    return parsed.job_id, due_of(parsed.job_id, run_id)
 
 
-def _recorded_due_ms(reader: Reader, job_id: str, run_id: str) -> int:
-    from noontide.core.instants import parse_instant
-
+def _recorded_due(reader: Reader, job_id: str, run_id: str) -> str:
     slot = reader.layout.slot_of(reader.layout.partition_of(job_id))
     for line in reader.last_executions([slot], limit=1_000, job_id=job_id):
         if line.get("run_id") == run_id:
-            return parse_instant(line["due"], zone=None, pointer="/due")
+            return str(line["due"])
     raise Fault(f"there is no trace of {run_id!r} in the history")
 
 
-def _told_due_ms(client: Client, _job_id: str, run_id: str) -> int:
+def _told_due(client: Client, _job_id: str, run_id: str) -> str:
+    from noontide.core.instants import format_instant, ms_of
+
     due = client.get_run(run_id).due
     if due is None:
         raise Fault(f"nothing says for which time {run_id!r} was")
-    return round(due.timestamp() * 1_000)
+    return format_instant(ms_of(due))
 
 
 def _graph(reader: Reader) -> JobGraph:

@@ -16,7 +16,7 @@ from noontide.apps.cli.spans import words
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table, utc
 from noontide.client import NotFound
 from noontide.core.cursor import Cursor, JobState
-from noontide.core.instants import format_instant
+from noontide.core.instants import format_instant, ms_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -169,4 +169,4 @@ def stored_of(job: Job) -> StoredJob:
 
 
 def _ms(instant: datetime | None) -> int | None:
-    return None if instant is None else round(instant.timestamp() * 1_000)
+    return None if instant is None else ms_of(instant)

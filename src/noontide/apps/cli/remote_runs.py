@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ import msgspec
 
 from noontide.apps.cli.faults import REFUSED, Fault
 from noontide.apps.cli.tables import note, plural, show_json, show_pairs, show_table
-from noontide.core.instants import format_instant
+from noontide.core.instants import format_instant, ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +65,7 @@ class _Following:
     def __init__(self, client: Client, job_id: str | None) -> None:
         self._client = client
         self._job_id = job_id
-        self._since: datetime | None = None
+        self._since = _BEGINNING
         self._seen: dict[tuple[str, str, datetime | None], datetime] = {}
 
     def begin(self, since: str | None) -> None:
@@ -74,47 +74,52 @@ class _Following:
         from noontide.apps.cli.spans import parse_since_ms
 
         if since is None:
-            self.new()
+            for run in takewhile(lambda run: _at(run) >= self._since, islice(self._closed(), WATCH_MAX)):
+                self._since = max(self._since, _at(run) - OVERLAP)
+                self._note(run)
         else:
             since_ms = parse_since_ms(since, now_ms=wall_now_ms(), pointer="--since")
             self._since = datetime.fromtimestamp(since_ms / 1_000, UTC)
 
     def new(self) -> list[Run]:
         """The oldest first, `WATCH_MAX` at most; beyond that the oldest are left out, and it says so."""
-        fresh: list[tuple[datetime, Run]] = []
-        read = 0
-        for run in _reached(islice(self._client.runs(state=CLOSED, job=self._job_id), WATCH_MAX)):
-            at, key = run.ended_at or run.due, (run.run_id, run.state, run.ended_at)
-            if at is None or (self._since is not None and at < self._since):
-                break
-            read += 1
-            if key not in self._seen:
-                fresh.append((at, run))
-                self._seen[key] = at
-        if read == WATCH_MAX and self._since is not None:
+        read = list(islice(takewhile(lambda run: _at(run) >= self._since, self._closed()), WATCH_MAX))
+        if len(read) == WATCH_MAX:
             note(f"more than {WATCH_MAX:,} at a time: the oldest are left out")
+        fresh = sorted((run for run in read if self._note(run)), key=_at)
         if fresh:
-            self._since = max(max(at for at, _ in fresh) - OVERLAP, self._since or _BEGINNING)
+            self._since = max(_at(fresh[-1]) - OVERLAP, self._since)
             self._seen = {key: at for key, at in self._seen.items() if at >= self._since}
-        return [run for _, run in sorted(fresh, key=lambda each: each[0])]
+        return fresh
+
+    def _closed(self) -> Iterator[Run]:
+        return _reached(self._client.runs(state=CLOSED, job=self._job_id))
+
+    def _note(self, run: Run) -> bool:
+        """Whether this end was not seen before; from now on it was."""
+        key = (run.run_id, run.state, run.ended_at)
+        is_new = key not in self._seen
+        self._seen[key] = _at(run)
+        return is_new
+
+
+def _at(run: Run) -> datetime:
+    """When it was closed; its nominal time without that."""
+    return run.ended_at or run.due or _BEGINNING
 
 
 def _as_execution(run: Run) -> dict[str, object]:
     """As lines of the topic say it."""
-    said = _said(run)
-    late = run.claimed_at and run.start_after and run.claimed_at - run.start_after
-    return {**said, **({"late_ms": max(0, round(late.total_seconds() * 1_000))} if late else {})}
+    started, due = run.granted_at or run.ended_at, run.start_after or run.due
+    late = {} if started is None or due is None else {"late_ms": max(0, ms_of(started) - ms_of(due))}
+    return {**_said(run), **late}
 
 
 def _said(run: Run) -> dict[str, object]:
     """Its fields that say something, instants spelled as in topics."""
     fields = msgspec.structs.asdict(run).items()
-    said = {name: _spelled(value) if isinstance(value, datetime) else value for name, value in fields}
+    said = {name: format_instant(ms_of(value)) if isinstance(value, datetime) else value for name, value in fields}
     return {name: value for name, value in said.items() if value not in (None, [])}
-
-
-def _spelled(instant: datetime) -> str:
-    return format_instant(round(instant.timestamp() * 1_000))
 
 
 def _reached(found: Iterable[Run]) -> Iterator[Run]:
