@@ -177,17 +177,15 @@ class AgentsBoard:
 
     async def start(self) -> None:
         """Begin to follow; what is there arrives soon after. Topics that do not exist are left out. Raises Doubt."""
-        found, missing = [], list[_Followed]()
+        found = []
         for followed in self._missing:
-            topic, sink, back = followed
+            topic, _, back = followed
             name, count = self._layout.name(topic), self._layout.topic_partitions(topic)
             places = [TopicPartition(name, number) for number in range(count)]
             ends = await asyncio.to_thread(self._replay.stable_offsets, places)
-            if not ends:
-                missing.append(followed)
-            found.append((sink, {at: 0 if back is None else max(0, end - back) for at, end in ends.items()}))
-        self._missing = missing
-        for sink, starts in found:  # only when all is known: who starts again must not be attached already
+            found.append((followed, {at: 0 if back is None else max(0, end - back) for at, end in ends.items()}))
+        self._missing = [followed for followed, starts in found if not starts]
+        for (_, sink, _), starts in found:  # only when all is known: who starts again must not be attached already
             if starts:
                 self._feed.attach(sink, starts)
 

@@ -81,15 +81,11 @@ def _configure(admin: AdminClient, group: str, settings: Mapping[str, str]) -> N
 
 @dataclass(slots=True)
 class Span:
-    """What one partition has brought since the member joined: offsets. quiet_s: polled since in vain."""
+    """What one partition has brought since the member joined: offsets. heard_s: when, in time spent with polling."""
 
     first: int
     last: int
-    quiet_s: float = 0.0
-
-    def holds(self, offsets: int) -> bool:
-        """Whether it reaches so far."""
-        return self.last - self.first >= offsets
+    heard_s: float
 
 
 class LoneMarkers:
@@ -115,6 +111,7 @@ class LoneMarkers:
         self._firsts: dict[int, int] = {}
         self._spans: dict[int, Span] = {}
         self._ended_s: float | None = None
+        self._spent_s = 0.0
 
     def polled(self, places: Sequence[Place], *, began_s: float, ended_s: float) -> None:
         """A poll has returned with these records; one that returns early and empty has brought a marker alone."""
@@ -131,15 +128,14 @@ class LoneMarkers:
 
     def _stand_still(self, places: Sequence[Place], *, began_s: float, ended_s: float) -> None:
         # While the worker wants nothing it does not poll, and no partition can be heard.
-        since_s = began_s if self._ended_s is None else max(self._ended_s, began_s - POLL_S)
+        self._spent_s += ended_s - (began_s if self._ended_s is None else max(self._ended_s, began_s - POLL_S))
         self._ended_s = ended_s
+        firsts = dict(reversed(places))
+        for partition, last in dict(places).items():
+            span = self._spans.setdefault(partition, Span(firsts[partition], last, self._spent_s))
+            span.last, span.heard_s = last, self._spent_s
         for span in self._spans.values():
-            span.quiet_s += ended_s - since_s
-        for partition, offset in places:
-            span = self._spans.setdefault(partition, Span(offset, offset))
-            span.last, span.quiet_s = offset, 0.0
-        for span in self._spans.values():
-            if span.quiet_s >= self.QUIET_S and span.holds(self.SPAN_MAX):
+            if self._spent_s - span.heard_s >= self.QUIET_S and span.last - span.first >= self.SPAN_MAX:
                 self.are_in_the_way = True
 
 

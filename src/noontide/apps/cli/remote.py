@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from noontide.client import Client
 
 TOKEN_VARIABLE: Final = "NOONTIDE_TOKEN"
+SERVER_VARIABLE: Final = "NOONTIDE_SERVER"
 _PACKAGE: Final = "noontide.apps.cli"
 WAYS: Final = {
     **{
@@ -45,7 +46,7 @@ WAYS: Final = {
 }
 
 server_option = click.option(
-    "--server", envvar="NOONTIDE_SERVER", show_envvar=True, metavar="URL",
+    "--server", envvar=SERVER_VARIABLE, show_envvar=True, metavar="URL",
     help=f"Ask this API instead of Kafka, with the token in {TOKEN_VARIABLE}.",
 )  # fmt: skip
 
@@ -60,8 +61,8 @@ def refuse_server(command: str, server: str | None, bootstrap: str) -> None:
     """A command that needs Kafka: no address of an API is of use to it. Raises click.UsageError for `--server`."""
     if server is not None:
         raise click.UsageError("this command needs Kafka: leave --server out")
-    if os.environ.get("NOONTIDE_SERVER") and command not in PROCESSES:
-        click.echo(f"NOONTIDE_SERVER means nothing to this command, which asks Kafka at {bootstrap}", err=True)
+    if os.environ.get(SERVER_VARIABLE) and command not in PROCESSES:
+        click.echo(f"{SERVER_VARIABLE} means nothing to this command, which asks Kafka at {bootstrap}", err=True)
 
 
 def way_of(command: Callable[..., Any]) -> Callable[..., Any] | None:
