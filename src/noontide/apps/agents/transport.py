@@ -89,6 +89,18 @@ class _BatchConsumer(Consumer):
             self._next_s = self.loop.time() + GATHER_S
         return found
 
+    async def seek_to_committed(self) -> Any:
+        """After tables were read, back to what is committed; where nothing is yet, to the beginning.
+
+        Faust leaves these where they are: behind what was fetched, and passed over, while it read tables.
+        """
+        committed = await super().seek_to_committed()
+        fresh = [tp for tp, offset in committed.items() if not offset and not self._is_changelog_tp(tp)]
+        if fresh:
+            for tp, offset in (await self.earliest_offsets(*fresh)).items():
+                await self._seek(tp, offset)
+        return committed
+
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
         """See the class."""
 
