@@ -110,3 +110,9 @@ def test_a_command_that_needs_kafka_says_so_when_an_api_is_named(monkeypatch: py
     around = noontide("tokens", "list")
     assert around.exit_code == 3
     assert f"NOONTIDE_SERVER means nothing to this command, which asks Kafka at {NOBODY}" in around.stderr
+
+
+def test_an_option_that_says_nothing_is_one_line_over_the_api_too() -> None:
+    done = noontide("runs", "watch", "--since", "yesterday", "--server", "http://127.0.0.1:1")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: --since: 'yesterday' is not one")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from noontide.apps.cli.faults import NO_ANSWER, Fault
+from noontide.core.errors import InvalidDefinition
 
 if TYPE_CHECKING:
     from noontide.client import Client
@@ -95,3 +96,5 @@ def _client(server: str) -> Iterator[Client]:
         raise Fault("; ".join(named) or str(refused)) from refused
     except (NoAnswer, NotDecided) as error:
         raise Fault(f"{server}: {error}", exit_code=NO_ANSWER) from error
+    except InvalidDefinition as error:  # of an option, before anything was asked
+        raise Fault("; ".join(map(str, error.problems))) from error
