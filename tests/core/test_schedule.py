@@ -212,9 +212,9 @@ def test_period(value: object, period_ms: int | None) -> None:
 
 def test_never_is_answered_within_milliseconds() -> None:
     schedule = read({"cron": "0 0 0 29 2 ? 2020", "seconds": True}, zone="Europe/Berlin")
-    started = time.perf_counter()
+    started = time.thread_time()
     assert schedule.next_after(ms("2026-01-01T00:00:00Z")) is None
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 def test_a_rare_day_is_found() -> None:

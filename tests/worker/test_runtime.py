@@ -19,7 +19,7 @@ from noontide.records.runs import Invitation
 from noontide.records.worker_events import End, Outcome
 from noontide.records.worker_inbox import Answer
 from noontide.worker.holding import DeskSettings
-from noontide.worker.runtime import Runtime, WorkerPorts, WorkerSettings
+from noontide.worker.runtime import TICK_MAX_MS, Runtime, WorkerPorts, WorkerSettings
 from noontide.worker.stage import HttpStage
 
 HEARTBEAT_MS = 50
@@ -116,7 +116,7 @@ async def test_functions_and_coroutines_are_run_and_their_results_reported() -> 
     assert scene.source.closed
 
 
-async def test_a_claim_is_sent_within_a_few_ms() -> None:
+async def test_a_claim_does_not_wait_for_the_tick() -> None:
     app = worker.App()
     app.handler("noop")(lambda: None)
     waits = []
@@ -127,7 +127,7 @@ async def test_a_claim_is_sent_within_a_few_ms() -> None:
             await scene.owner.until(lambda number=number: (run(number), 1) in scene.owner.claims)  # type: ignore[misc]
             waits.append(boot_ms() - began)
             await scene.end_of(number)
-    assert min(waits) < 10  # the gathering is 2 ms; the rest is a machine that does other things too
+    assert min(waits) < TICK_MAX_MS / 3  # the gathering is 2 ms; the rest is a machine that does other things too
 
 
 async def test_heartbeats_go_on_while_a_function_blocks_its_thread_and_a_coroutine_its_loop() -> None:

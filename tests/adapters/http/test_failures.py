@@ -176,7 +176,7 @@ async def test_the_time_limit_is_over_everything(attempt: Attempt, script: Scrip
         end = await attempt(invitation(server.url(), timeout_ms=300))
     assert (end.outcome, end.permanent) == (Outcome.FAILED, False)
     assert end.error == f"timed out after 0.3 s: {said}"
-    assert 300 <= end.duration_ms < 1_300
+    assert 300 <= end.duration_ms < 5_000
 
 
 async def test_a_connection_that_timed_out_is_not_used_again(executor: HttpExecutor, attempt: Attempt) -> None:
