@@ -41,7 +41,8 @@ async def test_the_line_of_history(stage: MemoryStage) -> None:
     assert {name: line[name] for name in line if name != "tzdata"} == {
         "run_id": RUN, "job_id": "a", "tenant": "default", "due": "2026-03-01T00:00:00.000Z", "state": "succeeded",
         "attempt": 1, "token": 1, "target": "handler:work", "worker": W1, "late_ms": 2_000,
-        "claimed_at": "2026-03-01T00:00:00.000Z", "started_at": "2026-03-01T00:00:02.000Z",
+        "claimed_at": "2026-03-01T00:00:00.000Z", "queued_at": "2026-03-01T00:00:00.000Z",
+        "started_at": "2026-03-01T00:00:02.000Z",
         "ended_at": "2026-03-01T00:00:05.000Z",
     }  # fmt: skip
 

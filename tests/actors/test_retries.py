@@ -45,6 +45,19 @@ async def test_a_failed_attempt_waits_for_its_backoff(stage: MemoryStage) -> Non
     assert only(stage).not_before_ms == START_MS + 40_000
 
 
+async def test_each_attempt_says_when_it_was_queued(stage: MemoryStage) -> None:
+    await begin(stage, retry=FIXED)
+    await _fail(stage, 1)
+    await stage.advance(10_000)
+    assert (only(stage).state, only(stage).queued_ms) == (RunState.QUEUED, START_MS + 10_000)
+    await stage.advance(500)
+    await say(stage, claims((RUN, 2)))
+    await say(stage, end(RUN, 2))
+    (line,) = stage.executions("a")
+    assert [each["queued"] for each in orjson.loads(str(line["attempts"]))] == [START_MS]
+    assert (line["queued_at"], line["started_at"]) == ("2026-03-01T00:00:10.000Z", "2026-03-01T00:00:10.500Z")
+
+
 async def test_exponential_backoff_has_full_jitter_and_is_the_same_when_decided_again(stage: MemoryStage) -> None:
     await begin(stage)
     stage.fail_next_commit(took_effect=False)

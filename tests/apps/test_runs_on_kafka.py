@@ -201,7 +201,7 @@ def test_the_story_of_a_run_that_was_dead_and_redriven(scene: Scene) -> None:
     again = {"tenant": "default", "times": Times(DUE_MS, DUE_MS, DUE_MS + 5, DUE_MS + 9_000)}
     done = closed(
         run_id, "story", **again, state="succeeded", attempt=1, token=5, target="handler:resize", worker="w-2",  # type: ignore[arg-type]
-        started_at="2026-01-24T18:00:08.000Z",
+        queued_at="2026-01-24T18:00:07.500Z", started_at="2026-01-24T18:00:08.000Z",
     )  # fmt: skip
     key = run_id.encode()
     scene.write("executions", "story", Record(key, dead), Record(b"x", dead.replace(key, b"x")), Record(key, done))
@@ -217,8 +217,8 @@ def test_the_story_of_a_run_that_was_dead_and_redriven(scene: Scene) -> None:
     shown = scene.run("runs", "show", run_id).stdout
     assert "end 1 (UTC)  2026-01-24T18:00:01.010Z  dead  max_attempts: HTTP 503" in shown
     assert "end 2 (UTC)  2026-01-24T18:00:09.000Z  succeeded" in shown
-    assert "w-1     2026-01-24T18:00:00.010Z  1 s   failed     HTTP 503" in shown
-    assert "w-2     2026-01-24T18:00:08Z      1 s   succeeded" in shown
+    assert "w-1                               2026-01-24T18:00:00.010Z  1 s   failed     HTTP 503" in shown
+    assert "w-2     2026-01-24T18:00:07.500Z  2026-01-24T18:00:08Z      1 s   succeeded" in shown
     assert "x ... (2,012 characters)" in shown
 
 
@@ -231,7 +231,7 @@ def test_the_story_of_a_live_run_says_when_it_goes_again(scene: Scene) -> None:
     shown = scene.run("runs", "show", run.run_id).stdout
     assert "now        retry_wait for " in shown
     assert ", attempt 1, goes again in " in shown
-    assert "w-1     2026-01-24T18:00:00.010Z  1 s   failed   HTTP 503" in shown
+    assert "w-1                   2026-01-24T18:00:00.010Z  1 s   failed   HTTP 503" in shown
 
 
 def test_a_run_without_a_trace(scene: Scene) -> None:

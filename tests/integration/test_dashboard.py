@@ -191,6 +191,8 @@ def test_start_a_run_watch_it_and_cancel_another(site: Site, visit: Callable[...
     expect(story).to_contain_text("last heartbeat")
     gate.touch()
     expect(page.locator(".state").first).to_have_text("succeeded")
+    told = [step.split(" ")[0] for step in story.locator("strong").all_inner_texts()]
+    assert [step for step in told if step != "may"] == ["due", "claimed", "queued", "attempt", "succeeded"]
     gate.unlink()
     content = page.locator(".content")
     expect(content).to_contain_text('"sent": 3')

@@ -20,7 +20,7 @@ def test_every_field_of_an_execution_is_a_column() -> None:
     assert [column.name for column in columns()] == list(properties)
     types = {column.name: column.sql_type for column in columns()}
     instants = {name for name, kind in types.items() if kind == "timestamptz"}
-    assert instants == {"due", "start_after", "started_at", "claimed_at", "ended_at", "until"}
+    assert instants == {"due", "start_after", "queued_at", "started_at", "claimed_at", "ended_at", "until"}
     assert types["attempts"] == "jsonb"
     assert types["late_ms"] == types["token"] == "bigint"
     assert {column.name for column in columns() if column.required} == {"run_id", "job_id", "tenant", "due", "state"}

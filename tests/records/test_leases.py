@@ -30,6 +30,7 @@ runs = st.builds(
     etag=st.text(max_size=20),
     kept=st.booleans(),
     worker=st.none() | st.just("w-1"),
+    queued_ms=st.integers(0, 2**45),
     granted_ms=st.integers(0, 2**45),
     complete_by_ms=st.integers(0, 2**45),
     cancel=st.none() | st.text(max_size=20),

@@ -386,6 +386,7 @@ class Admission:
             attempt=0,
             not_before_ms=0,
             reason="redriven",
+            queued_ms=0,
             worker=None,
             granted_ms=0,
             cancel=None,

@@ -222,6 +222,7 @@ def _longer(run: Run, failure: Failure, at_ms: int) -> str:
         "attempt": run.attempt,
         "token": run.token,
         "worker": run.worker,
+        "queued": run.queued_ms,
         "granted": run.granted_ms,
         "ended": at_ms,
         "reason": failure.reason,

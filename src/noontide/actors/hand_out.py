@@ -99,7 +99,7 @@ def _offer(claim: Claim, scene: Scene) -> None:
         scene.effects.limited = scene.effects.limited or bool(run.permits)
         wait(claim._replace(run=waiting), effects, reason=waiting.reason)
         return
-    queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), reason=None)
+    queued = run._replace(state=advance(run.state, RunEvent.HAND_OUT), queued_ms=world.now_ms, reason=None)
     hold = hold_of(claim.partition, row)
     invitation = encode_invitation(
         run.run_id,
@@ -182,6 +182,7 @@ def _send_after_commit(claim: Claim, effects: Effects, *, now_ms: int) -> None:
         state=advance(run.state, RunEvent.HAND_OUT),
         attempt=run.attempt + 1,
         token=run.token + 1,
+        queued_ms=now_ms,
         not_before_ms=0,
         reason=None,
     )

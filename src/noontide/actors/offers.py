@@ -21,15 +21,16 @@ from noontide.records.runs import invitation_of
 
 
 class OfferForm:
-    """How runs alike are offered. model: one of them, ready; hold: of each."""
+    """How runs alike are offered. model: one of them, ready; hold: of each; now_ms: when they are."""
 
     __slots__ = ("_model", "_ready", "hold", "invitation", "lane", "queued")
 
-    def __init__(self, model: Run, hold: Hold, slot: int) -> None:
+    def __init__(self, model: Run, hold: Hold, slot: int, now_ms: int) -> None:
         self.lane, self.hold = model.lane, hold
         self._model = model
         self._ready: RunForm | None = None
-        self.queued = RunForm(model._replace(state=advance(model.state, RunEvent.HAND_OUT), reason=None))
+        state = advance(model.state, RunEvent.HAND_OUT)
+        self.queued = RunForm(model._replace(state=state, queued_ms=now_ms, reason=None))
         self.invitation = invitation_of(
             slot=slot, times=(model.due_ms, model.start_ms), attempt=model.attempt + 1
         )  # fmt: skip
@@ -48,7 +49,7 @@ class OfferForm:
             return None
         follows = like.schedule_key.startswith("after:")
         hold = Hold(partition, like.queue_ms, like.lease_ms, like.timeout_ms, like.once, follows)
-        return cls(model, hold, scene.effects.names.slot)
+        return cls(model, hold, scene.effects.names.slot, scene.world.now_ms)
 
 
 def may_be_plain(like: Likeness, world: World) -> bool:

@@ -54,6 +54,7 @@ class Run(msgspec.Struct, kw_only=True):
     count: int = 1
     start_after: datetime | None = None
     claimed_at: datetime | None = None
+    queued_at: datetime | None = None
     granted_at: datetime | None = None
     ended_at: datetime | None = None
     not_before: datetime | None = None

@@ -99,7 +99,7 @@ class Run(NamedTuple):
     waits_for: the run whose close it waits for (overlap: queue, replace).
     lane, priority: of a run that workers take; no lane = a record for a topic.
     etag: version of the definition it was claimed with; kept: that definition is kept for it (the job has moved on).
-    worker, granted_ms: who holds it since when, in broker time.
+    queued_ms: when it was last handed out, 0 = never. worker, granted_ms: who holds it since when, in broker time.
     cancel: why it is to stop; durable until it has. history: earlier attempts, as JSON members of a list.
     permits: limiters of which it has a permit; awaits: the one whose permit it waits for.
     complete_by_ms: when it is overdue; 0 = never, or that was said.
@@ -123,6 +123,7 @@ class Run(NamedTuple):
     priority: int = 5
     etag: str = ""
     kept: bool = False
+    queued_ms: int = 0
     worker: str | None = None
     granted_ms: int = 0
     cancel: str | None = None

@@ -84,6 +84,7 @@ def fields_of(run: Run, *, state: RunState, ended_ms: int, reason: str | None = 
         "token": run.token,
         "target": run.target,
         "worker": run.worker,
+        "queued_at": format_instant(run.queued_ms) if run.queued_ms else None,
         "started_at": format_instant(run.granted_ms) if run.granted_ms else None,
         "late_ms": max(0, (run.granted_ms or ended_ms) - run.start_ms),
         "attempts": f"[{run.history}]" if run.history else None,

@@ -15,6 +15,7 @@ _NAMES = {
     "not_before_ms": "not_before",
     "reason": "reason",
     "waits_for": "waits_for",
+    "queued_ms": "queued",
     "worker": "worker",
     "granted_ms": "granted",
     "cancel": "cancel",

@@ -72,6 +72,7 @@ def live_view(run: Run) -> dict[str, Any]:
         "due": shown(run.due_ms),
         "start_after": shown(run.start_ms),
         "claimed_at": shown(run.claimed_ms),
+        "queued_at": shown(run.queued_ms or None),
         "granted_at": shown(run.granted_ms or None),
         "ended_at": None,
         "not_before": shown(run.not_before_ms or None),

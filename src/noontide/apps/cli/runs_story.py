@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from noontide.apps.cli.runs_records import Fields, Story
     from noontide.core.run import Run
 
-ATTEMPT_HEADS: Final = ("attempt", "token", "worker", "started (UTC)", "took", "outcome", "error")
+ATTEMPT_HEADS: Final = ("attempt", "token", "worker", "queued (UTC)", "started (UTC)", "took", "outcome", "error")
 RESULT_SHOWN: Final = 1_000
 _FAILED: Final = ("max_attempts", "permanent")
 """What histories call attempts that ended with an error: by what would end the run."""
@@ -69,14 +69,16 @@ def _latest(story: Story) -> Iterator[Fields]:
     for execution in story.executions:
         if "started_at" in execution:
             named = {name: execution.get(name) for name in ("attempt", "token", "worker")}
-            granted_ms, ended_ms = (
-                parse_instant(execution[name], zone=None, pointer=f"/{name}") for name in ("started_at", "ended_at")
-            )
-            yield {**named, "granted": granted_ms, "ended": ended_ms, "reason": execution["state"]}
+            instants = {
+                name: parse_instant(execution[field], zone=None, pointer=f"/{field}")
+                for name, field in (("queued", "queued_at"), ("granted", "started_at"), ("ended", "ended_at"))
+                if field in execution
+            }
+            yield {**named, **instants, "reason": execution["state"]}
     run = story.live
     if run is not None and run.state == "running":
         named = {"attempt": run.attempt, "token": run.token, "worker": run.worker}
-        yield {**named, "granted": run.granted_ms, "reason": "running"}
+        yield {**named, "queued": run.queued_ms, "granted": run.granted_ms, "reason": "running"}
 
 
 def _pairs(story: Story) -> Iterator[tuple[str, str]]:
@@ -139,9 +141,11 @@ def state_in_words(run: Run) -> str:
 
 
 def since_ms(run: Run) -> int:
-    """Since when a live run is in its state, as far as it says so: grant, end of the last attempt, or claim."""
+    """Since when a live run is in its state, as far as it says so: grant, offer, end of the last attempt, or claim."""
     if run.state == "running":
         return run.granted_ms
+    if run.state == "queued":
+        return run.queued_ms
     ended = [attempt["ended"] for attempt in orjson.loads(f"[{run.history}]")]
     return int(ended[-1]) if ended else run.claimed_ms
 
@@ -162,7 +166,7 @@ def _attempt_row(attempt: Fields) -> tuple[str, ...]:
         str(attempt.get("attempt", "")),
         str(attempt.get("token", "")),
         str(attempt.get("worker") or ""),
-        utc(granted) if isinstance(granted, int) and granted else "",
+        *(utc(at) if isinstance(at, int) and at else "" for at in (attempt.get("queued"), granted)),
         took,
         "failed" if outcome in _FAILED else outcome,
         str(attempt.get("error") or ""),

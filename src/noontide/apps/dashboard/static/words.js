@@ -50,18 +50,23 @@ export function phases(run, now = Date.now()) {
   until(run.start_after, "spread: the job's own offset", "planned");
   until(run.claimed_at, "until a scheduler claimed it", "waiting");
   const attempts = run.attempts || [];
-  const taken = /^kafka:/.test(run.target || "") ? "waiting for its topic" : "waiting for a worker, or a permit";
+  const isTopic = /^kafka:/.test(run.target || "");
+  const takes = (queued, again) => {
+    until(queued || null, again ? "backoff, or waiting for room in its lane" : isTopic ? "waiting for its topic" : "waiting for a permit, or room in its lane", "waiting");
+    return isTopic ? "waiting for its topic" : queued ? "offered, waiting for a worker" : again ? "backoff, and waiting for a worker" : "waiting for a worker, or a permit";
+  };
   attempts.forEach((each, index) => {
-    until(each.granted, index ? "backoff, and waiting for a worker" : taken, "waiting");
+    until(each.granted, takes(each.queued, index > 0), "waiting");
     until(each.ended, `attempt ${each.attempt}: failed`, "failed");
   });
   const started = run.started_at || run.granted_at;
   const last = attempts.length ? attempts[attempts.length - 1] : null;
   if (started && !(last && last.attempt >= (run.attempt || 0) && run.state !== "running")) {
-    until(started, attempts.length ? "backoff, and waiting for a worker" : taken, "waiting");
+    until(started, takes(run.queued_at, attempts.length > 0), "waiting");
     until(run.ended_at || now, `attempt ${run.attempt}: ${run.ended_at ? run.state : "running"}`, run.ended_at ? run.state : "running");
   } else if (!run.ended_at) {
-    const what = run.reason ? `waiting: ${run.reason}` : attempts.length ? "backoff, and waiting for a worker" : "waiting";
+    const offered = run.state === "queued" ? takes(run.queued_at, attempts.length > 0) : null;
+    const what = run.reason ? `waiting: ${run.reason}` : offered || (attempts.length ? "backoff, and waiting for a worker" : "waiting");
     until(now, what, "waiting");
   } else {
     until(run.ended_at, run.state === "succeeded" ? "until it was written" : "until it was closed", run.state);

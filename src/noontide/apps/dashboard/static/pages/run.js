@@ -24,12 +24,16 @@ function storyOf(run, now) {
   if (run.start_after && run.start_after !== run.due) add(run.start_after, "may start", "planned", "the job's own spread");
   // A run by hand is due when the broker has its request, and claimed by the scheduler's clock: some ms may lie between them.
   add(run.claimed_at && ms(run.claimed_at) < ms(run.due) ? run.due : run.claimed_at, "claimed by a scheduler", "waiting");
+  const queued = (at, attempt) => add(at || null, "queued", "waiting", [attempt > 1 && `attempt ${attempt}`, run.lane && `lane ${run.lane}`].filter(Boolean).join(", "));
   for (const each of run.attempts || []) {
+    queued(each.queued, each.attempt);
     add(each.granted, `attempt ${each.attempt} leased`, "running", each.worker ? `to ${each.worker}` : "");
     add(each.ended, `attempt ${each.attempt} failed`, "failed", [each.reason === "failed" ? null : each.reason, each.error].filter(Boolean).join(": "));
   }
   const told = new Set((run.attempts || []).map((each) => each.attempt));
   const started = run.started_at || run.granted_at;
+  const latest = run.state === "queued" ? (run.attempt || 0) + 1 : run.attempt;
+  if (!told.has(latest)) queued(run.queued_at, latest);
   if (started && !told.has(run.attempt)) add(started, `attempt ${run.attempt} leased`, "running", run.worker ? `to ${run.worker}` : "");
   if (WORKING_ON[run.state]) add(now, WORKING_ON[run.state], "waiting", run.reason || (run.lane ? `lane ${run.lane}` : ""));
   if (run.lease) {
