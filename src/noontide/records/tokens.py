@@ -24,6 +24,8 @@ from noontide.core.instants import format_instant, parse_instant
 from noontide.core.limits import DEFAULT_LIMITS
 
 SECRET_BYTES: Final = 32
+SECRET_CHARS: Final = 43
+"""Of the last part of the text: URL-safe, so it may have underlines of its own."""
 SECRETS_MAX: Final = 2
 """The newest, and the one before it until its time is over."""
 RATE_MAX: Final = 1_000_000
@@ -34,7 +36,7 @@ _FIELDS = (
 )  # fmt: skip
 
 is_token_id = re.compile(r"[a-z0-9][a-z0-9-]{0,62}").fullmatch
-_matches_text = re.compile(r"noontide_([a-z0-9][a-z0-9-]{0,62})_([A-Za-z0-9_-]{43})").fullmatch
+_matches_text = re.compile(rf"noontide_([a-z0-9][a-z0-9-]{{0,62}})_([A-Za-z0-9_-]{{{SECRET_CHARS}}})").fullmatch
 _matches_hash = re.compile(r"[0-9a-f]{64}").fullmatch
 _read_role = one_of(Role)
 _read_tenant = name(DEFAULT_LIMITS.name_max_chars)
