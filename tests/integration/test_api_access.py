@@ -27,6 +27,7 @@ from noontide.client import (
     StaleVersion,
     Unauthorised,
 )  # fmt: skip
+from noontide.records.tokens import SECRET_CHARS
 
 KEY = ec_key("k1")
 PAYLOAD = "p4yload-nobody-may-log"

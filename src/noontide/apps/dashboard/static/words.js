@@ -52,7 +52,7 @@ export function phases(run, now = Date.now()) {
   const attempts = run.attempts || [];
   const isTopic = /^kafka:/.test(run.target || "");
   const takes = (queued, again) => {
-    until(queued || null, again ? "backoff, or waiting for room in its lane" : isTopic ? "waiting for its topic" : "waiting for a permit, or room in its lane", "waiting");
+    until(queued || null, again ? "backoff, and waiting for room in its lane" : isTopic ? "waiting for its topic" : "waiting for a permit, or room in its lane", "waiting");
     return isTopic ? "waiting for its topic" : queued ? "offered, waiting for a worker" : again ? "backoff, and waiting for a worker" : "waiting for a worker, or a permit";
   };
   attempts.forEach((each, index) => {
