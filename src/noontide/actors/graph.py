@@ -9,7 +9,7 @@ A cycle that can be seen here is refused when it is defined; another one is foun
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -69,7 +69,7 @@ class Graph:
     def __init__(self, layout: Layout, ties: Ties) -> None:
         self._ties = ties
         self._layout = layout
-        self._probed: dict[tuple[str, str], None] = {}
+        self._probed = OrderedDict[tuple[str, str], None]()
 
     # --- gather
 
@@ -206,7 +206,7 @@ class Graph:
         for seen in changes.probed:
             self._probed[seen] = None
         while len(self._probed) > PROBES_MAX:
-            del self._probed[next(iter(self._probed))]
+            self._probed.popitem(last=False)
 
     def _forget_edge(self, upstream: str, downstream: str) -> None:
         waiting = self._ties.dependants.get(upstream, set())

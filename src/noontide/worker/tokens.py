@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from noontide.worker.holding import Holding
 
 
@@ -14,7 +16,7 @@ class Tokens:
 
     def __init__(self, over_max: int) -> None:
         self._held: dict[tuple[str, int], Holding] = {}
-        self._over: dict[tuple[str, int], None] = {}
+        self._over = OrderedDict[tuple[str, int], None]()  # a dict finds its first key by looking over all that are gone
         self._over_max = over_max
 
     def get(self, run_id: str, token: int) -> Holding | None:
@@ -33,7 +35,7 @@ class Tokens:
         self._held.pop(key, None)
         self._over[key] = None
         if len(self._over) > self._over_max:
-            del self._over[next(iter(self._over))]
+            self._over.popitem(last=False)
 
     def is_over(self, run_id: str, token: int) -> bool:
         """Whether nothing may be done for this token any more, as far as it is still known."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,18 +29,18 @@ class Ledger:
     """What was delivered from each partition and not settled; tells the offset that may be committed."""
 
     def __init__(self) -> None:
-        self._open: dict[int, dict[int, bool]] = {}  # partition -> offset -> settled, in the order of delivery
+        self._open: dict[int, OrderedDict[int, bool]] = {}  # partition -> offset -> settled, in the order of delivery
 
     def delivered(self, place: Place) -> None:
         """A record was handed out."""
         partition, offset = place
-        self._open.setdefault(partition, {})[offset] = False
+        self._open.setdefault(partition, OrderedDict())[offset] = False
 
     def settled(self, place: Place) -> int | None:
         """A record is done with; the offset to commit for its partition when that moves, else None."""
         partition, offset = place
-        offsets = self._open.get(partition, {})
-        if offset not in offsets:
+        offsets = self._open.get(partition)
+        if offsets is None or offset not in offsets:
             return None
         offsets[offset] = True
         through = None
@@ -51,10 +52,10 @@ class Ledger:
     def rewound(self, place: Place) -> bool:
         """Everything from a record on will be delivered again; False when that is the case already."""
         partition, offset = place
-        offsets = self._open.get(partition, {})
-        if offset not in offsets:
+        offsets = self._open.get(partition)
+        if offsets is None or offset not in offsets:
             return False
-        self._open[partition] = {each: done for each, done in offsets.items() if each < offset}
+        self._open[partition] = OrderedDict((each, done) for each, done in offsets.items() if each < offset)
         return True
 
     def forget(self, partitions: Sequence[int]) -> None:
