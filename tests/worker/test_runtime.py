@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -18,7 +19,8 @@ from noontide.adapters.system_clock import boot_ms
 from noontide.records.runs import Invitation
 from noontide.records.worker_events import End, Outcome
 from noontide.records.worker_inbox import Answer
-from noontide.worker.holding import DeskSettings
+from noontide.worker.attempt import Attempt
+from noontide.worker.holding import DeskSettings, Holding
 from noontide.worker.runtime import TICK_MAX_MS, Runtime, WorkerPorts, WorkerSettings
 from noontide.worker.stage import HttpStage
 
@@ -416,6 +418,28 @@ async def test_what_is_granted_during_the_drain_goes_back() -> None:
         (_, slot, frame), *_ = scene.owner.frames
         scene.owner.grant(frame, slot)
     assert scene.owner.ends[run(1)].outcome is Outcome.HANDED_BACK
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_is_over_does_not_wait_for_the_collector(is_async: bool) -> None:
+    """Whatever pointed at itself would be freed by the thousand, while heartbeats and claims wait."""
+    app = worker.App()
+
+    def plain(ctx: worker.Context) -> None: ...
+
+    async def coroutine(ctx: worker.Context) -> None: ...
+
+    app.handler("noop")(coroutine if is_async else plain)
+    async with working(Scene(app)) as scene:
+        gc.collect()
+        gc.disable()
+        try:
+            scene.invite(*range(300))
+            await scene.owner.until(lambda: scene.owner.ended >= 300)
+            left = [each for each in gc.get_objects() if isinstance(each, Attempt | Holding)]
+        finally:
+            gc.enable()
+    assert len(left) < 30
 
 
 async def test_many_runs_each_start_once_and_end_once() -> None:

@@ -219,7 +219,9 @@ class Stage:
             self._audience.progressed(latest)
         over = []
         while ends:
-            over.append(ends.popleft())
+            holding, end = ends.popleft()
+            holding.attempt = None  # they point at each other: thousands would wait for the collector, and we for it
+            over.append((holding, end))
         if over:
             self._audience.ended(over)
 
