@@ -16,7 +16,8 @@ class Tokens:
 
     def __init__(self, over_max: int) -> None:
         self._held: dict[tuple[str, int], Holding] = {}
-        self._over = OrderedDict[tuple[str, int], None]()  # a dict finds its first key by looking over all that are gone
+        # A dict finds its first key by looking over all that are gone.
+        self._over = OrderedDict[tuple[str, int], None]()
         self._over_max = over_max
 
     def get(self, run_id: str, token: int) -> Holding | None:
