@@ -43,7 +43,7 @@ _BENCHES: dict[str, Callable[[], Figures]] = {
     "lag": lambda: run_lag(LagOptions(rate=1_000, seconds=15)),
     "handler_wave": lambda: run_handler_wave(HandlerWaveOptions(jobs=100_000)),
     "handler_lag": lambda: run_handler_lag(LagOptions(rate=1_000, seconds=15), kind=KINDS[0], concurrency=CONCURRENCY),
-    "http": lambda: run_http(LagOptions(rate=500, seconds=15)),
+    "http": lambda: run_http(LagOptions(rate=500, seconds=15, settle_s=10)),
     "flood": lambda: run_flood(FloodOptions()),
     "limits": lambda: run_limits(LimitsOptions()),
     "heartbeats": lambda: run_heartbeats(HeartbeatsOptions()),
@@ -118,7 +118,7 @@ def forecast(jobs: int, as_json: bool) -> None:  # noqa: FBT001
 @main.command()
 @click.option("--rate", default=1_000, show_default=True, type=click.IntRange(1), help="Jobs due per second.")
 @click.option("--seconds", default=15, show_default=True, type=click.IntRange(1), help="For how long.")
-@click.option("--settle", default=15, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
+@click.option("--settle", default=60, show_default=True, type=click.IntRange(0), help="Seconds of it before that.")
 @click.option("--slots", default=8, show_default=True, type=click.IntRange(1, 64), help="Slots of the one scheduler.")
 @for_handlers
 @as_json

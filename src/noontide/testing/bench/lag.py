@@ -32,7 +32,7 @@ class LagOptions:
 
     rate: int
     seconds: int
-    settle_s: int = 15
+    settle_s: int = 60
     slots: int = 8
 
     @property
