@@ -44,7 +44,7 @@ function Facts({ job }) {
     <div><dt>Target</dt><dd>${targetText(job.definition.target)}</dd></div>
     <div><dt>Next due</dt><dd><${Instant} at=${job.next_due} zone=${zone} both=${true} ago=${true} /></dd></div>
     <div><dt>Last due</dt><dd><${Instant} at=${job.last_due} zone=${zone} both=${true} /></dd></div>
-    <div><dt>Runs so far</dt><dd>${count(job.runs)}</dd></div>
+    <div><dt>Runs by its schedule</dt><dd>${count(job.runs)}</dd></div>
     <div><dt>Tenant</dt><dd>${job.tenant}</dd></div>
     <div><dt>Changed</dt><dd><${Ago} at=${job.updated_at} /></dd></div>
     ${labels.length ? html`<div><dt>Labels</dt><dd>${labels.map(([name, value]) => html`<span class="label">${name}=${value}</span> `)}</dd></div>` : null}
