@@ -82,7 +82,7 @@ def test_what_is_coming_and_what_it_needs_through_the_real_broker(api: httpx.Cli
     assert 12 * 28 <= sum(found["runs"]) <= 12 * 31  # the first of each is up to two minutes away
     assert list(found["series"]) == [TARGET]
     assert api.get("/v1/forecast/due", params={"minutes": 30}).json()["runs"][5] >= 12
-    assert api.get("/v1/scaling", params={"concurrency": 1}).json()["lanes"]["default"]["coming"] >= 12 * 4
+    assert api.get("/v1/scaling", params={"concurrency": 1}).json()["lanes"]["default"]["coming"] >= 12 * 3
 
     create(api, id="down", schedule=None, after=["soon-0"], tenant="coming")
     graph = api.get("/v1/jobs/down/graph").json()
