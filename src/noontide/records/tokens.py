@@ -24,7 +24,7 @@ from noontide.core.instants import format_instant, parse_instant
 from noontide.core.limits import DEFAULT_LIMITS
 
 SECRET_BYTES: Final = 32
-SECRET_CHARS: Final = 43
+SECRET_CHARS: Final = -(-SECRET_BYTES * 4 // 3)
 """Of the last part of the text: URL-safe, so it may have underlines of its own."""
 SECRETS_MAX: Final = 2
 """The newest, and the one before it until its time is over."""

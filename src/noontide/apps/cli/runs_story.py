@@ -144,7 +144,7 @@ def since_ms(run: Run) -> int:
     """Since when a live run is in its state, as far as it says so: grant, offer, end of the last attempt, or claim."""
     if run.state == "running":
         return run.granted_ms
-    if run.state == "queued":
+    if run.state == "queued" and run.queued_ms:  # earlier versions did not write it
         return run.queued_ms
     ended = [attempt["ended"] for attempt in orjson.loads(f"[{run.history}]")]
     return int(ended[-1]) if ended else run.claimed_ms

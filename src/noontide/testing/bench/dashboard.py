@@ -74,7 +74,7 @@ def run_dashboard(options: DashboardOptions) -> dict[str, object]:
         warm_up(stage)
         jobs = (one_off("far", number, first_ms + number * step_ms) for number in range(options.jobs))
         enqueue(stage, jobs, expected=options.jobs, say=say)
-        lag = LagOptions(rate=options.rate, seconds=3 * options.seconds)
+        lag = LagOptions(rate=options.rate, seconds=3 * options.seconds, settle_s=15)
         stream = begin_stream(stage, lag, target=TO_TOPIC)
         costs, seen = stage.costs(), _Seen()
         watch = Watch.from_end(stage.connection, stage.target, expected=lag.jobs, wants_each=True)
